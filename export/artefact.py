@@ -1,0 +1,203 @@
+"""The artefact: a directory with a manifest, one file of weights, and graphs that read it.
+
+The contract between export and service. Imports neither torch nor onnx. Loading reads each file
+once, checks it against the manifest on the bytes it holds, and hands on those bytes: nothing can
+be swapped after the check.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from export.references import referenced_files
+
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+WEIGHTS = "weights.safetensors"
+TOKENIZER = "tokenizer.json"
+
+
+class InvalidArtefact(ValueError):
+    """A directory is no artefact, or not the one its manifest describes."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One graph in one form and precision.
+
+    Attributes:
+        graph: What it computes: `encode` or `attention`.
+        form: `attention-op` (opset 24) or `decomposed` (opset 20).
+        providers: Execution providers it was written for.
+        file: The graph's file.
+        files: Files it reads its weights from.
+        parity: Largest difference to torch, of each output, over its largest magnitude or 1.
+        alone_against_batched: The same between a text alone and in a batch.
+        tolerance: How far the golden outputs may be off on another machine.
+    """
+
+    name: str
+    graph: str
+    form: str
+    precision: str
+    providers: tuple[str, ...]
+    file: str
+    files: tuple[str, ...]
+    parity: Mapping[str, float]
+    alone_against_batched: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A checked artefact: its manifest, and the bytes of its files by name."""
+
+    manifest: Mapping[str, Any]
+    files: Mapping[str, bytes]
+
+    @property
+    def name(self) -> str:
+        """What requests and metrics call it."""
+        return str(self.manifest["name"])
+
+    @property
+    def sha256(self) -> str:
+        """The manifest's hash of itself, which covers every file's."""
+        return str(self.manifest["sha256"])
+
+    @property
+    def tokenizer_json(self) -> str:
+        """Text of its `tokenizer.json`."""
+        return self.files[TOKENIZER].decode()
+
+    @property
+    def variants(self) -> list[Variant]:
+        """The graphs it offers."""
+        return [_variant(fields) for fields in self.manifest["variants"]]
+
+
+def load_artefact(directory: Path, *, hard_links: bool = False) -> Artefact:
+    """Read and check an artefact.
+
+    Args:
+        hard_links: Whether a file may have several names. Package installers link files from
+            their cache, so bundled artefacts need it.
+
+    Raises:
+        InvalidArtefact: With one line that says what is wrong and where.
+    """
+    manifest = _read_manifest(directory, hard_links=hard_links)
+    stated: Mapping[str, Mapping[str, Any]] = manifest["files"]
+    found = {path.name for path in directory.iterdir()} - {MANIFEST}
+    if missing := set(stated) - found:
+        raise InvalidArtefact(f"{directory} lacks {', '.join(sorted(missing))}")
+    if unexpected := found - set(stated):
+        raise InvalidArtefact(
+            f"{directory} holds what its manifest does not name: {', '.join(sorted(unexpected))}"
+        )
+    files = {
+        name: _read_checked(directory / name, stated[name], hard_links=hard_links)
+        for name in stated
+    }
+    artefact = Artefact(manifest, files)
+    _check_references(directory, artefact)
+    return artefact
+
+
+def write_manifest(directory: Path, fields: Mapping[str, Any]) -> None:
+    """Write the manifest over the files that lie in `directory`, with their hashes and its own."""
+    files = {
+        path.name: {"sha256": _sha256(path.read_bytes()), "size": path.stat().st_size}
+        for path in sorted(directory.iterdir())
+        if path.name != MANIFEST
+    }
+    manifest = {"schema_version": SCHEMA_VERSION, **fields, "files": files}
+    manifest["sha256"] = _sha256(canonical(manifest))
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    (directory / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def canonical(manifest: Mapping[str, Any]) -> bytes:
+    """The bytes a manifest's hash of itself is taken over: sorted, compact, without that hash."""
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _read_manifest(directory: Path, *, hard_links: bool) -> dict[str, Any]:
+    if not directory.is_dir():
+        raise InvalidArtefact(f"{directory} is not a directory")
+    path = directory / MANIFEST
+    if not path.exists():
+        raise InvalidArtefact(f"{directory} has no {MANIFEST}")
+    try:
+        manifest = json.loads(_read_regular(path, hard_links=hard_links))
+    except ValueError as cause:
+        if isinstance(cause, InvalidArtefact):
+            raise
+        raise InvalidArtefact(f"{path} is not JSON: {cause}") from None
+    if not isinstance(manifest, dict):
+        raise InvalidArtefact(f"{path} is no JSON object")
+    version = manifest.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InvalidArtefact(f"{path} has schema version {version!r}; this reads {SCHEMA_VERSION}")
+    if manifest.get("sha256") != _sha256(canonical(manifest)):
+        raise InvalidArtefact(f"{path} does not match its own sha256")
+    return manifest
+
+
+def _read_checked(path: Path, stated: Mapping[str, Any], *, hard_links: bool) -> bytes:
+    data = _read_regular(path, hard_links=hard_links)
+    if len(data) != stated["size"]:
+        raise InvalidArtefact(f"{path} has {len(data)} bytes; its manifest says {stated['size']}")
+    if (found := _sha256(data)) != stated["sha256"]:
+        raise InvalidArtefact(
+            f"{path} has sha256 {found[:12]}…; its manifest says {stated['sha256'][:12]}…"
+        )
+    return data
+
+
+def _read_regular(path: Path, *, hard_links: bool) -> bytes:
+    """The bytes of a regular file that is no link."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as cause:
+        reason = "is a symbolic link" if path.is_symlink() else f"cannot be read: {cause.strerror}"
+        raise InvalidArtefact(f"{path} {reason}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidArtefact(f"{path} is no regular file")
+        if status.st_nlink > 1 and not hard_links:
+            raise InvalidArtefact(f"{path} is a hard link ({status.st_nlink} names)")
+        return file.read()
+
+
+def _check_references(directory: Path, artefact: Artefact) -> None:
+    for variant in artefact.variants:
+        if variant.file not in artefact.files or not set(variant.files) <= set(artefact.files):
+            raise InvalidArtefact(
+                f"{directory}: variant {variant.name} names a file that is not there"
+            )
+        try:
+            referenced = referenced_files(artefact.files[variant.file])
+        except ValueError as cause:
+            raise InvalidArtefact(f"{directory / variant.file} is no ONNX graph: {cause}") from None
+        if foreign := referenced - set(variant.files):
+            raise InvalidArtefact(
+                f"{directory / variant.file} refers to files outside its weights: "
+                f"{', '.join(map(repr, sorted(foreign)))}"
+            )
+
+
+def _variant(fields: Mapping[str, Any]) -> Variant:
+    lists = {"providers": tuple(fields["providers"]), "files": tuple(fields["files"])}
+    return Variant(**{**fields, **lists})
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,167 @@
+"""A checkpoint to an artefact: graphs, weights, proof, golden answers, card and manifest."""
+
+import base64
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from export.artefact import TOKENIZER, WEIGHTS, Variant, write_manifest
+from export.card import model_card
+from export.graphs import FORMS, export_graph
+from export.parity import Arrays, measure, torch_outputs
+from export.weights import WeightsFile
+from model.checkpoint import Checkpoint
+from model.config import to_json
+from model.encoder import Encoder
+from model.pooling import POOLINGS
+from model.tokenizer import MASK
+
+# (graph, form, file). The service's CPU and CUDA providers take attention-op, OpenVINO decomposed.
+PLAN = (
+    ("encode", "attention-op", "encode.onnx"),
+    ("encode", "decomposed", "encode.decomposed.onnx"),
+    ("attention", "decomposed", "attention.onnx"),
+)
+PROVIDERS = {"attention-op": ("cpu", "cuda"), "decomposed": ("cpu", "cuda", "openvino")}
+
+# Another machine's kernels add in another order: ten times what parity allows on this one.
+FP32_GOLDEN_TOLERANCE = 1e-4
+
+
+def build_artefact(
+    checkpoint: Checkpoint,
+    out: Path,
+    *,
+    name: str,
+    replace: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Write the artefact of a checkpoint to `out`, all or nothing.
+
+    Args:
+        name: What requests and metrics call it.
+        replace: Whether an artefact that is there already may be replaced.
+        tell: Is told each step.
+
+    Raises:
+        FileExistsError: `out` exists and `replace` is false.
+        export.parity.ParityError: A graph does not say what the encoder says.
+    """
+    if out.exists() and not replace:
+        raise FileExistsError(f"{out} exists; --force replaces it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
+        directory = Path(scratch) / "artefact"
+        directory.mkdir()
+        _fill(checkpoint, directory, name=name, tell=tell)
+        if out.exists():
+            shutil.rmtree(out)
+        directory.replace(out)
+
+
+def _fill(
+    checkpoint: Checkpoint, directory: Path, *, name: str, tell: Callable[[str], None]
+) -> None:
+    encoder = checkpoint.encoder
+    _write_graphs(encoder, directory, tell=tell)
+    variants = [asdict(_proven(encoder, directory, *plan, tell=tell)) for plan in PLAN]
+    fields = _facts(checkpoint, name=name) | {"variants": variants, "golden": _golden(encoder)}
+    (directory / TOKENIZER).write_text(checkpoint.tokenizer.to_json(), encoding="utf-8")
+    config = json.dumps(to_json(encoder.config), indent=2) + "\n"
+    (directory / "config.json").write_text(config, encoding="utf-8")
+    (directory / "README.md").write_text(model_card(fields), encoding="utf-8")
+    write_manifest(directory, fields)
+
+
+def _write_graphs(encoder: Encoder, directory: Path, *, tell: Callable[[str], None]) -> None:
+    weights, graphs = WeightsFile(encoder), {}
+    for graph, form, file in PLAN:
+        tell(f"exporting {graph}, {form}")
+        graphs[file] = export_graph(encoder, graph, FORMS[form])
+        weights.add(graphs[file])
+    data = weights.to_bytes()
+    (directory / WEIGHTS).write_bytes(data)
+    for file, model in graphs.items():
+        weights.redirect(model, data)
+        onnx.save(model, directory / file)
+
+
+def _proven(
+    encoder: Encoder,
+    directory: Path,
+    graph: str,
+    form: str,
+    file: str,
+    *,
+    tell: Callable[[str], None],
+) -> Variant:
+    parity = measure(directory / file, graph, encoder)
+    worst = max(parity.to_torch.values())
+    tell(
+        f"{graph}, {form}: within {worst:.1e} of torch, "
+        f"{parity.alone_against_batched:.1e} alone against batched"
+    )
+    return Variant(
+        name=f"{graph}-{form}-fp32",
+        graph=graph,
+        form=form,
+        precision="fp32",
+        providers=PROVIDERS[form],
+        file=file,
+        files=(WEIGHTS,),
+        parity=parity.to_torch,
+        alone_against_batched=parity.alone_against_batched,
+        tolerance=FP32_GOLDEN_TOLERANCE,
+    )
+
+
+def _facts(checkpoint: Checkpoint, *, name: str) -> dict[str, Any]:
+    config, tokenizer = checkpoint.config, checkpoint.tokenizer
+    return {
+        "name": name,
+        "mixer": config.mixer,
+        "config": to_json(config),
+        "max_tokens": config.max_tokens,
+        "poolings": list(POOLINGS),
+        "tokenizer": {
+            "kind": tokenizer.kind,
+            "vocab_size": tokenizer.vocab_size,
+            "mask_token": MASK,
+            "mask_id": tokenizer.mask_id,
+        },
+        "training": checkpoint.summary,
+        "text_licence": checkpoint.summary.get("corpus", {}).get("licence", "not stated"),
+    }
+
+
+def _golden(encoder: Encoder) -> dict[str, Any]:
+    """Inputs of two short rows and what each graph must say to them."""
+    n_tokens = min(6, encoder.config.max_tokens)
+    ids = np.random.default_rng(1).integers(0, encoder.config.vocab_size, (2, n_tokens))
+    inputs: Arrays = {
+        "input_ids": ids.astype(np.int64),
+        "lengths": np.array([n_tokens, max(1, n_tokens - 2)], np.int64),
+        "mask_positions": np.array([[0, n_tokens // 2], [1, 0]], np.int64),
+    }
+    encode = torch_outputs(encoder, "encode", inputs)
+    attention = torch_outputs(encoder, "attention", inputs)
+    kept = {key: encode[key] for key in encode if key.startswith(("pooled_", "mask_"))}
+    return {
+        "inputs": {key: packed(array) for key, array in inputs.items()},
+        "encode": {key: packed(array) for key, array in kept.items()},
+        "attention": {key: packed(array) for key, array in attention.items()},
+    }
+
+
+def packed(array: NDArray[np.generic]) -> dict[str, Any]:
+    """An array as JSON: shape, type and little-endian bytes in base64."""
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"shape": list(array.shape), "dtype": array.dtype.name, "data": data}

@@ -1,0 +1,44 @@
+"""The command `maskwright-export`."""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from export.build import build_artefact
+from model.checkpoint import load_checkpoint
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Export a checkpoint to an artefact; 0 if it was written."""
+    parser = argparse.ArgumentParser(
+        prog="maskwright-export",
+        description="Write a trained encoder as ONNX graphs with one weights file, a manifest and "
+        "a proof that they say what torch says.",
+    )
+    parser.add_argument("checkpoint", type=Path, help="a run's directory or checkpoint file")
+    parser.add_argument("out", type=Path, help="directory to write the artefact to")
+    parser.add_argument("--name", help="what requests call the model (default: OUT's last part)")
+    parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    options = parser.parse_args(arguments)
+    try:
+        name = options.name or options.out.resolve().name
+        if not NAME.fullmatch(name):
+            raise ValueError(f"name={name!r}; up to 64 of a-z, 0-9, '.', '_' and '-'")
+        checkpoint = load_checkpoint(options.checkpoint)
+        build_artefact(checkpoint, options.out, name=name, replace=options.force, tell=_say)
+    except (ValueError, OSError) as error:
+        print(f"maskwright-export: {error}", file=sys.stderr)  # noqa: T201 the command's output
+        return 2
+    _say(f"wrote {options.out}; serve it with: maskwright-serve --model {options.out}")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 the command's output
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Proof that a graph says what the encoder says, in numbers that go into the manifest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from numpy.typing import NDArray
+
+from export.graphs import GRAPHS
+from model.config import EncoderConfig
+from model.encoder import Encoder
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+
+FP32_BOUND = 1e-5
+
+
+class ParityError(ValueError):
+    """A graph's answers are further from torch's than its precision allows."""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far a graph is from torch, and from itself in other company.
+
+    Attributes:
+        to_torch: Largest difference of each output, over the larger of 1 and its magnitude.
+        alone_against_batched: The same between each row alone and all rows in one batch.
+    """
+
+    to_torch: dict[str, float]
+    alone_against_batched: float
+
+
+def measure(path: Path, graph: str, encoder: Encoder) -> Parity:
+    """Compare the graph at `path` with torch on single, short, ragged and longest rows.
+
+    Raises:
+        ParityError: Some output is further off than `FP32_BOUND`.
+    """
+    session = open_session(path)
+    worst: dict[str, float] = {}
+    for inputs in cases(encoder.config):
+        reference = torch_outputs(encoder, graph, inputs)
+        for name, difference in differences(run(session, inputs), reference, inputs).items():
+            worst[name] = max(worst.get(name, 0.0), difference)
+    alone = _alone_against_batched(session, inputs)
+    for name, difference in [*worst.items(), ("alone against batched", alone)]:
+        if not difference <= FP32_BOUND:
+            raise ParityError(f"{path.name}: {name} is {difference:.1e} off; at most {FP32_BOUND}")
+    return Parity(worst, alone)
+
+
+def open_session(path: Path) -> ort.InferenceSession:
+    """A CPU session over a graph whose weights lie beside it."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def run(session: ort.InferenceSession, inputs: Mapping[str, Array]) -> Arrays:
+    """All outputs by name; inputs the graph does not have are left out."""
+    wanted = {argument.name for argument in session.get_inputs()}
+    names = [output.name for output in session.get_outputs()]
+    feeds = {name: array for name, array in inputs.items() if name in wanted}
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+@torch.no_grad()
+def torch_outputs(encoder: Encoder, graph: str, inputs: Arrays) -> Arrays:
+    """What the graph must say, from torch in fp32."""
+    module = GRAPHS[graph](encoder)
+    tensors = [torch.from_numpy(array) for array in inputs.values()]
+    outputs = module(*(tensors if graph == "encode" else tensors[:2]))
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    names = GRAPHS[graph].outputs
+    return {name: output.numpy() for name, output in zip(names, outputs, strict=True)}
+
+
+def cases(config: EncoderConfig) -> list[Arrays]:
+    """Inputs of shapes (1,1), (1,7), ragged (3,33) and ragged (4,longest)."""
+    longest = config.max_tokens
+    lengths = [[1], [min(7, longest)], [min(33, longest), 9, 1], [longest, 17, 2, longest // 2 + 1]]
+    random = np.random.default_rng(0)
+    return [_case([min(n, longest) for n in row], config, random) for row in lengths]
+
+
+def _case(lengths: list[int], config: EncoderConfig, random: np.random.Generator) -> Arrays:
+    """Random ids, at padding too: what stands there must not matter."""
+    ids = random.integers(0, config.vocab_size, (len(lengths), max(lengths)))
+    masks = [[row, n // 2] for row, n in enumerate(lengths)]
+    return {
+        "input_ids": ids.astype(np.int64),
+        "lengths": np.array(lengths, np.int64),
+        "mask_positions": np.array(masks, np.int64),
+    }
+
+
+def differences(found: Arrays, reference: Arrays, inputs: Arrays) -> dict[str, float]:
+    """Largest difference of each output at real positions, relative to its magnitude or 1."""
+    real = np.arange(inputs["input_ids"].shape[1]) < inputs["lengths"][:, None]
+    worst = {}
+    for name, expected in reference.items():
+        if name == "top_ids":
+            continue
+        actual = found[name]
+        if name == "last_hidden":
+            actual, expected = actual[real], expected[real]
+        worst[name] = relative(actual, expected)
+    if "top_ids" in found:  # ties may stand in either order: look the found ids up instead
+        looked_up = np.take_along_axis(reference["mask_logprobs"], found["top_ids"], axis=1)
+        worst["top_ids"] = relative(found["top_logprobs"], looked_up)
+    return worst
+
+
+def relative(found: Array, expected: Array) -> float:
+    """Largest absolute difference over the larger of 1 and the largest expected magnitude."""
+    if not expected.size:
+        return 0.0
+    scale = max(1.0, float(np.abs(expected).max()))
+    return float(np.abs(found.astype(np.float64) - expected).max() / scale)
+
+
+def _alone_against_batched(session: ort.InferenceSession, inputs: Arrays) -> float:
+    together, worst = run(session, inputs), 0.0
+    for row, length in enumerate(inputs["lengths"]):
+        column = inputs["mask_positions"][row, 1]
+        alone: Arrays = {
+            "input_ids": inputs["input_ids"][row : row + 1, :length],
+            "lengths": np.array([length], np.int64),
+            "mask_positions": np.array([[0, column]], np.int64),
+        }
+        for name, found in run(session, alone).items():
+            if name == "top_ids":
+                continue
+            expected = together[name][row : row + 1]
+            if name == "last_hidden":
+                expected = expected[:, :length]
+            if name == "mixing_weights":
+                expected = expected[..., :length, :length]
+            worst = max(worst, relative(found, expected))
+    return worst

@@ -1,0 +1,1 @@
+"""Masked-language-model encoders: configuration, corpus, tokenizer, training, scores."""

@@ -1,0 +1,110 @@
+"""Where training text comes from: the one that ships, files, or a named public corpus."""
+
+import hashlib
+import lzma
+import os
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text and where it is from."""
+
+    name: str
+    text: str
+    licence: str
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the text in UTF-8."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def split(self) -> tuple[str, str]:
+        """(training text, held-out text): the last tenth of the characters is held out."""
+        cut = int(len(self.text) * 0.9)
+        return self.text[:cut], self.text[cut:]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A public corpus that is fetched on request and must hash to `sha256`."""
+
+    url: str
+    sha256: str
+    licence: str
+
+
+def shipped() -> Corpus:
+    """The plays of Shakespeare that come with the package, 1,115,394 characters.
+
+    Nearly the Tiny Shakespeare of char-rnn: the same plays in the same layout, from Project
+    Gutenberg's edition.
+    """
+    packed = resources.files("model").joinpath("data/shakespeare.txt.xz").read_bytes()
+    return Corpus("shakespeare", lzma.decompress(packed).decode(), "public domain")
+
+
+def from_files(paths: Sequence[Path]) -> Corpus:
+    """The texts of UTF-8 files (`.xz` is unpacked), one after another.
+
+    Raises:
+        ValueError: A file is not UTF-8, or all are empty.
+    """
+    texts = []
+    for path in paths:
+        data = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        try:
+            texts.append(data.decode())
+        except UnicodeDecodeError as cause:
+            raise ValueError(f"{path} is not UTF-8: byte {cause.start}") from None
+    if not any(texts):
+        raise ValueError(f"no text in {', '.join(map(str, paths))}")
+    return Corpus("+".join(path.name for path in paths), "\n".join(texts), "not stated")
+
+
+def fetch(name: str, *, cache: Path | None = None) -> Corpus:
+    """A named public corpus, downloaded once into `cache` and checked each time.
+
+    Raises:
+        ValueError: The name is unknown, or what came does not match its checksum.
+    """
+    if name not in REMOTES:
+        raise ValueError(f"corpus={name!r}; one of: shakespeare, {', '.join(REMOTES)}")
+    remote, path = REMOTES[name], (cache or cache_directory()) / f"{name}.txt"
+    if not path.exists():
+        with urllib.request.urlopen(remote.url, timeout=60) as answer:
+            data: bytes = answer.read()
+        _check(data, remote, source=remote.url)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}.part")
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
+    data = path.read_bytes()
+    _check(data, remote, source=str(path))
+    return Corpus(name, data.decode(), remote.licence)
+
+
+def cache_directory() -> Path:
+    """Where downloads are kept: `$XDG_CACHE_HOME/maskwright`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "maskwright"
+
+
+def _check(data: bytes, remote: Remote, *, source: str) -> None:
+    found = hashlib.sha256(data).hexdigest()
+    if found != remote.sha256:
+        raise ValueError(
+            f"{source} has sha256 {found[:12]}…, not {remote.sha256[:12]}…; delete it and try again"
+        )
+
+
+REMOTES: dict[str, Remote] = {
+    "tiny-shakespeare": Remote(
+        url="https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare/input.txt",
+        sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+        licence="public domain",
+    ),
+}

@@ -1,0 +1,133 @@
+"""How weights move: AdamW, Adam or Muon, and how the rate rises and falls."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from model.config import Recipe
+from model.encoder import Encoder
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum made orthogonal: every direction of a matrix moves by the same amount.
+
+    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks". The
+    matrices of one shape are orthogonalised together, as one batch.
+    """
+
+    def __init__(
+        self, matrices: Iterable[nn.Parameter], *, lr: float, momentum: float = 0.95
+    ) -> None:
+        super().__init__(list(matrices), {"lr": lr, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure here
+        """Move every matrix once."""
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[nn.Parameter]] = {}
+            for parameter in group["params"]:
+                by_shape.setdefault(parameter.shape, []).append(parameter)
+            for shape, parameters in by_shape.items():
+                update = orthogonalised(self._momentum(parameters, group["momentum"]))
+                scale = max(1.0, shape[0] / shape[1]) ** 0.5
+                torch._foreach_add_([*parameters], list(update), alpha=-group["lr"] * scale)
+
+    def _momentum(self, parameters: list[nn.Parameter], momentum: float) -> Tensor:
+        """Nesterov momentum of matrices of one shape, stacked."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        averages = [
+            self.state[parameter].setdefault("average", torch.zeros_like(parameter))
+            for parameter in parameters
+        ]
+        torch._foreach_lerp_(averages, gradients, 1 - momentum)
+        return torch.stack(torch._foreach_lerp(gradients, averages, momentum))
+
+
+def orthogonalised(
+    matrices: Float[Tensor, "n rows columns"], *, steps: int = 5
+) -> Float[Tensor, "n rows columns"]:
+    """About U·Vᵀ of each matrix's U·S·Vᵀ, by a quintic Newton-Schulz iteration.
+
+    The coefficients are Jordan's: they let singular values end anywhere in about 0.7 … 1.2, in
+    exchange for getting there in five steps.
+    """
+    wide = matrices.shape[1] <= matrices.shape[2]
+    x = matrices if wide else matrices.mT
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x if wide else x.mT
+
+
+class Optimizers:
+    """The optimizers of one run, under one schedule."""
+
+    def __init__(self, parts: list[torch.optim.Optimizer], *, recipe: Recipe) -> None:
+        self._parts = parts
+        self._peaks = [[group["lr"] for group in part.param_groups] for part in parts]
+        self._recipe = recipe
+
+    def step(self, step: int) -> None:
+        """Move the weights by this step's (counted from 0) rate and forget their gradients."""
+        scale = SCHEDULES[self._recipe.schedule](step, self._recipe)
+        for part, peaks in zip(self._parts, self._peaks, strict=True):
+            for group, peak in zip(part.param_groups, peaks, strict=True):
+                group["lr"] = peak * scale
+            part.step()
+            part.zero_grad()
+
+
+def linear_schedule(step: int, recipe: Recipe) -> float:
+    """Up over the warm-up, then straight down to zero at the last step."""
+    rise = (step + 1) / max(1, recipe.warmup_steps)
+    fall = (recipe.steps - step) / max(1, recipe.steps - recipe.warmup_steps)
+    return min(1.0, rise, fall)
+
+
+def noam_schedule(step: int, recipe: Recipe) -> float:
+    """`min(t^-½, t · warmup^-3/2)`. Source: Vaswani et al. 2017, section 5.3."""
+    t = step + 1
+    return float(min(t**-0.5, t * recipe.warmup_steps**-1.5))
+
+
+def adam(encoder: Encoder, recipe: Recipe) -> Optimizers:
+    """Plain Adam, without weight decay."""
+    return _single(torch.optim.Adam(encoder.parameters(), lr=recipe.lr, fused=True), recipe)
+
+
+def adamw(encoder: Encoder, recipe: Recipe) -> Optimizers:
+    """AdamW over everything."""
+    return _single(_adamw(list(encoder.parameters()), recipe), recipe)
+
+
+def muon(encoder: Encoder, recipe: Recipe) -> Optimizers:
+    """Muon for the matrices of the blocks, AdamW for embedding, head, norms and biases."""
+    matrices = [p for p in encoder.blocks.parameters() if p.ndim == 2]
+    taken = set(map(id, matrices))
+    rest = [p for p in encoder.parameters() if id(p) not in taken]
+    return Optimizers([Muon(matrices, lr=recipe.muon_lr), _adamw(rest, recipe)], recipe=recipe)
+
+
+def _single(part: torch.optim.Optimizer, recipe: Recipe) -> Optimizers:
+    return Optimizers([part], recipe=recipe)
+
+
+def _adamw(parameters: list[nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
+    settings: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.0, "fused": True}
+    return torch.optim.AdamW(parameters, lr=recipe.lr, **settings)
+
+
+SCHEDULES: dict[str, Callable[[int, Recipe], float]] = {
+    "linear": linear_schedule,
+    "noam": noam_schedule,
+}
+
+OPTIMIZERS: dict[str, Callable[[Encoder, Recipe], Optimizers]] = {
+    "adam": adam,
+    "adamw": adamw,
+    "muon": muon,
+}

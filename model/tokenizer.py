@@ -1,0 +1,202 @@
+"""Text to ids with offsets, and back into the caller's own text. Imports no torch.
+
+One `tokenizer.json` of the Hugging Face `tokenizers` library holds everything. `[MASK]` in a text
+is the mask; every other special token written out in a text is ordinary text, so that no client
+can send padding or a separator.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Backend
+
+PAD, UNKNOWN, MASK, START, END = "[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]"
+SPECIALS = (PAD, UNKNOWN, MASK, START, END)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A text as token ids and where each came from, in code points of the text."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class Tokenizer:
+    """Ids, offsets and surfaces of one vocabulary.
+
+    Attributes:
+        prefix, suffix: Ids that stand before and after every text ([CLS], [SEP]); empty for
+            characters.
+        special_ids: Ids that are no text, among them `pad_id`, `mask_id` and `unknown_id`.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        # Written-out special tokens are text; [MASK] is registered as an ordinary added token.
+        backend.encode_special_tokens = True
+        missing = [token for token in (PAD, UNKNOWN, MASK) if backend.token_to_id(token) is None]
+        if missing:
+            raise ValueError(f"tokenizer.json lacks {', '.join(missing)}")
+        (self.pad_id,) = _ids_of(backend, PAD)
+        (self.unknown_id,) = _ids_of(backend, UNKNOWN)
+        (self.mask_id,) = _ids_of(backend, MASK)
+        self.prefix = _ids_of(backend, START)
+        self.suffix = _ids_of(backend, END)
+        self.special_ids = frozenset(
+            {self.pad_id, self.unknown_id, self.mask_id, *self.prefix, *self.suffix}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Tokenizer":
+        """A tokenizer from the text of a `tokenizer.json`."""
+        try:
+            backend = Backend.from_str(text)
+        except Exception as cause:  # the library raises bare Exception
+            raise ValueError(f"tokenizer.json cannot be read: {cause}") from cause
+        return cls(backend)
+
+    def to_json(self) -> str:
+        """The text of a `tokenizer.json`."""
+        return self._backend.to_str()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, specials included."""
+        return self._backend.get_vocab_size()
+
+    @property
+    def kind(self) -> str:
+        """Its name in `TRAINERS`."""
+        return {"WordLevel": "char", "BPE": "bpe", "WordPiece": "wordpiece"}[
+            type(self._backend.model).__name__
+        ]
+
+    def encode(self, text: str) -> Encoded:
+        """The tokens of a text, without prefix and suffix."""
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        return Encoded(encoding.ids, encoding.offsets)
+
+    def encode_corpus(self, text: str) -> NDArray[np.int64]:
+        """The ids of a long text, line by line."""
+        lines = text.splitlines(keepends=True)
+        encodings = self._backend.encode_batch_fast(lines, add_special_tokens=False)
+        if not encodings:
+            return np.zeros(0, np.int64)
+        return np.concatenate([np.asarray(encoding.ids, np.int64) for encoding in encodings])
+
+    def wrap(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a text between prefix and suffix, as the model reads them."""
+        return [*self.prefix, *ids, *self.suffix]
+
+    @property
+    def n_wrap(self) -> int:
+        """Number of ids that `wrap` adds."""
+        return len(self.prefix) + len(self.suffix)
+
+    def token_str(self, token_id: int) -> str:
+        """A token as a reader sees it alone; a WordPiece continuation keeps its `##`."""
+        return self._backend.decode([token_id], skip_special_tokens=False)
+
+    def single_id(self, surface: str) -> int | None:
+        """The id whose one token is `surface`, or None where it is unknown or takes several."""
+        ids = self.encode(surface).ids
+        if len(ids) == 1 and ids[0] not in self.special_ids:
+            return ids[0]
+        return None
+
+    def splice(self, text: str, span: tuple[int, int], token_id: int) -> str:
+        """`text` with the token in place of `span`; a continuation joins the word before it."""
+        piece, before = self.token_str(token_id), text[: span[0]]
+        if self._continues(token_id):
+            piece, before = piece.removeprefix("##"), before.rstrip()
+        return before + piece + text[span[1] :]
+
+    def _continues(self, token_id: int) -> bool:
+        return token_id in self._continuations
+
+    @cached_property
+    def _continuations(self) -> frozenset[int]:
+        if self.kind != "wordpiece":
+            return frozenset()
+        vocabulary = self._backend.get_vocab(with_added_tokens=False)
+        return frozenset(i for token, i in vocabulary.items() if token.startswith("##"))
+
+
+def train_char(texts: Iterable[str], *, vocab_size: int = 0) -> Tokenizer:
+    """One token per code point of the texts; `vocab_size` is what they have."""
+    characters = sorted(set().union(*map(set, texts)))
+    vocabulary = {token: i for i, token in enumerate([PAD, UNKNOWN, MASK, *characters])}
+    backend = Backend(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    backend.decoder = decoders.Fuse()
+    return _with_specials(backend, specials=(PAD, UNKNOWN))
+
+
+def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
+    """Byte-level BPE: every text has tokens, none is unknown; case and spaces are kept."""
+    backend = Backend(models.BPE(unk_token=UNKNOWN))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(_lines(texts), trainer)
+    # A word's token holds the space before it, so the mask does as well.
+    return _with_specials(backend, specials=(PAD, UNKNOWN, START, END), mask_takes_space=True)
+
+
+def train_wordpiece(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
+    """Uncased WordPiece, as BERT's."""
+    backend = Backend(models.WordPiece(unk_token=UNKNOWN))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=list(SPECIALS), show_progress=False
+    )
+    backend.train_from_iterator(_lines(texts), trainer)
+    return _with_specials(backend, specials=(PAD, UNKNOWN, START, END))
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer in a `tokenizer.json` file."""
+    return Tokenizer.from_json(path.read_text(encoding="utf-8"))
+
+
+def _with_specials(
+    backend: Backend, *, specials: Sequence[str], mask_takes_space: bool = False
+) -> Tokenizer:
+    # Training registers its special tokens, the mask too; rebuilding from the model drops that,
+    # and the mask alone comes back as an ordinary added token.
+    clean = Backend(backend.model)
+    clean.normalizer, clean.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+    clean.decoder = backend.decoder
+    clean.add_special_tokens([AddedToken(token, special=True) for token in specials])
+    mask = AddedToken(MASK, special=False, normalized=False, lstrip=mask_takes_space)
+    clean.add_tokens([mask])
+    return Tokenizer(clean)
+
+
+def _lines(texts: Iterable[str]) -> Iterable[str]:
+    return (line for text in texts for line in text.splitlines(keepends=True))
+
+
+def _ids_of(backend: Backend, token: str) -> list[int]:
+    found = backend.token_to_id(token)
+    return [] if found is None else [found]
+
+
+TRAINERS: dict[str, Callable[..., Tokenizer]] = {
+    "char": train_char,
+    "bpe": train_bpe,
+    "wordpiece": train_wordpiece,
+}

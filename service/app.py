@@ -1,0 +1,207 @@
+"""The application: endpoints, failures, metrics and the model, wired together."""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.endpoints import attention, embed, fill_mask, health, info
+from service.errors import (
+    Internal,
+    InvalidField,
+    MalformedJson,
+    MethodNotAllowed,
+    NotFound,
+    ServiceError,
+)
+from service.inference import Inference
+from service.lifecycle import Lifecycle
+from service.metrics import REFUSALS, Metrics
+from service.models import Model
+from service.scheduler import Scheduler
+from service.settings import Settings
+from service.wire import json_answer
+
+logger = logging.getLogger(__name__)
+
+ROUTERS = (fill_mask.router, embed.router, attention.router, info.router, health.router)
+INFERENCE_ROUTES = ("/fill-mask", "/embed", "/attention")
+
+
+def create_app(settings: Settings, model: Model, *, n_workers: int) -> FastAPI:
+    """The service around a loaded model."""
+    metrics = Metrics(CollectorRegistry())
+    app = FastAPI(
+        title="Maskwright",
+        version=version("maskwright"),
+        summary="Fill a masked word, embed a text, show what each head attends to.",
+        lifespan=_lifespan,
+        docs_url="/docs" if settings.docs else None,
+        redoc_url=None,
+        openapi_url="/openapi.json" if settings.docs else None,
+    )
+    app.state.settings = settings
+    app.state.model = model
+    app.state.metrics = metrics
+    app.state.n_workers = n_workers
+    app.state.lifecycle = Lifecycle(metrics)
+    active = model.engine.provider.name
+    app.state.facts = model.facts(active if settings.device == "auto" else settings.device)
+    metrics.know_model(app.state.facts)
+    for router in ROUTERS:
+        app.include_router(router)
+    metrics.know_routes(_paths(), inference=INFERENCE_ROUTES)
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _invalid_body)
+    app.add_exception_handler(HTTPException, _framework_error)
+    app.add_exception_handler(Exception, _unforeseen)
+    app.add_middleware(Meter, metrics=metrics)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """The scheduler lives on the server's event loop: from its start to its end."""
+    settings, model = app.state.settings, app.state.model
+    scheduler = Scheduler(
+        model,
+        max_batch_cost=settings.max_batch_cost or model.engine.provider.max_batch_cost,
+        max_queue_cost=settings.max_queue_cost,
+        n_workers=app.state.n_workers,
+        metrics=app.state.metrics,
+    )
+    app.state.inference = Inference(model, scheduler, metrics=app.state.metrics, settings=settings)
+    app.state.lifecycle.start()
+    yield
+    app.state.lifecycle.drain()
+    await scheduler.close()
+
+
+class Meter:
+    """Counts requests and times those that compute; plain ASGI, so that it costs little."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self._metrics.http_in_flight.inc()
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            self._metrics.http_in_flight.dec()
+            self._count(scope, status, time.perf_counter() - begun)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        # The template, never the raw path: a scanner must not make a series of each guess.
+        route = getattr(scope.get("route"), "path", "other")
+        known = route != "other" and scope["method"] in scope["route"].methods
+        method = scope["method"] if known else "other"
+        self._metrics.http_requests.labels(route, method, f"{status // 100}xx").inc()
+        if route in INFERENCE_ROUTES:
+            self._metrics.http_seconds.labels(route).observe(seconds)
+            if status < 300:
+                self._metrics.total_seconds.labels(route[1:]).observe(seconds)
+
+
+async def _service_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)
+    metrics: Metrics = request.app.state.metrics
+    if request.url.path in INFERENCE_ROUTES and (reason := _refusal(error)):
+        metrics.refused.labels(reason).inc()
+    answer = json_answer(error.body())
+    answer.status_code = error.status
+    answer.headers.update(error.headers)
+    return answer
+
+
+def _refusal(error: ServiceError) -> str | None:
+    """Why a request was turned away, as the metrics call it; None for one that failed later."""
+    if error.code in REFUSALS:
+        return error.code
+    if error.status == 413:
+        return "too_large"
+    return "invalid" if error.status < 424 else None
+
+
+async def _invalid_body(request: Request, error: Exception) -> Response:
+    """A body that is not JSON, or not of the schema; what it holds is not repeated."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        reason, at = first["ctx"]["error"], first["loc"][1]
+        failure: ServiceError = MalformedJson(
+            f"The body is not valid JSON: {reason}, at character {at}."
+        )
+        return await _service_error(request, failure)
+    if first["type"] == "missing" and first["loc"] == ("body",):
+        return await _service_error(request, MalformedJson("The body is empty; JSON is wanted."))
+    if first["type"] == "model_attributes_type":
+        return await _service_error(request, InvalidField("The body must be a JSON object."))
+    reason = first["msg"].removeprefix("Value error, ")
+    failure = InvalidField(f"{_place(first['loc'][1:])}: {reason}.")
+    return await _service_error(request, failure)
+
+
+def _place(location: Sequence[Any]) -> str:
+    """`parameters.targets[2]`; a name that is not ours is cut and escaped."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += ("." if path else "") + ascii(part[:40])[1:-1]
+    return path
+
+
+async def _framework_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        failure: ServiceError = MethodNotAllowed(
+            f"This path takes {allowed}.", headers={"allow": allowed}
+        )
+    elif error.status_code == 404:
+        failure = NotFound("There is no such path; /docs lists them.")
+    elif error.status_code == 400:
+        failure = MalformedJson("The body could not be read as JSON.")
+    else:
+        return await _unforeseen(request, error)
+    return await _service_error(request, failure)
+
+
+async def _unforeseen(request: Request, error: Exception) -> Response:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return await _service_error(request, Internal())
+
+
+def _paths() -> list[tuple[str, str]]:
+    """(path, method) of every endpoint."""
+    return [
+        (route.path, method)
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in sorted(route.methods or ())
+    ]

@@ -1,0 +1,160 @@
+"""POST /attention: what each position took from each, layer by layer, head by head."""
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Response
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from service.endpoints.schemas import Body, Service, Texts, Truncate
+from service.errors import COMMON, AnswerTooLarge, InvalidField, documented
+from service.inference import Inference, Window
+from service.models import Work
+from service.wire import JsonRoute, json_answer
+
+router = APIRouter(route_class=JsonRoute, tags=["inference"])
+
+
+class AttentionBody(Body):
+    """Texts to look into."""
+
+    inputs: Texts
+    truncate: Truncate = None
+    layers: list[int] | None = Field(
+        None, min_length=1, description="Layers, from 0; negative ones count from the last."
+    )
+    heads: list[int] | None = Field(None, min_length=1, description="Heads, likewise.")
+    reduce: Literal["none", "mean"] = Field(
+        "none", description="`mean` averages the heads: one matrix a layer."
+    )
+    top_k: Annotated[
+        int | None, Field(ge=1, description="Per query only the k largest, as [key, weight] pairs.")
+    ] = None
+
+
+class Token(BaseModel):
+    """A row or column of the weights."""
+
+    id: int
+    text: str
+    start: int = Field(description="First code point of the text it stands for.")
+    end: int
+    special: bool
+
+
+class TextWeights(BaseModel):
+    """A text's tokens and weights."""
+
+    kind: Literal["attention", "token_mixing"] = Field(
+        description="`attention`: not negative, rows sum to 1. `token_mixing`: the derivative of "
+        "the token MLP, signed."
+    )
+    tokens: list[Token]
+    layers: list[int]
+    heads: list[int]
+    weights: list[Any] = Field(description="[layer][head][query][key]; without heads if reduced.")
+    truncated: bool
+
+
+@router.post(
+    "/attention",
+    response_model=TextWeights | list[TextWeights],
+    responses=documented(*COMMON, AnswerTooLarge),
+)
+async def attention(body: AttentionBody, service: Service) -> Response:
+    """Show the mixing weights of a text, or of each text of a list."""
+    service.check_model(body.model)
+    layers = _chosen("layers", body.layers, service.model.n_layers)
+    heads = _chosen("heads", body.heads, service.model.n_heads)
+    windows = await service.windows(body.inputs, task="attention", truncate=body.truncate)
+    _check_size(windows, layers, heads, service)
+    works = [Work(window.ids, frozenset({"mixing_weights"})) for window in windows]
+    outcomes = await service.answers(works, graph="attention", task="attention")
+
+    def answer() -> Response:
+        texts = [
+            _text(window, outcome.value["mixing_weights"], layers, heads, body, service)
+            for window, outcome in zip(windows, outcomes, strict=True)
+        ]
+        return json_answer(texts[0] if isinstance(body.inputs, str) else texts, windows=windows)
+
+    return await asyncio.to_thread(answer)  # megabytes of JSON take longer than the loop may stop
+
+
+def _chosen(field: str, wanted: list[int] | None, n: int) -> list[int]:
+    """Indices from 0, negative ones resolved."""
+    if wanted is None:
+        return list(range(n))
+    for index in wanted:
+        if not -n <= index < n:
+            raise InvalidField(f"{field} has {index}; this model has 0 to {n - 1}.")
+    return [index % n for index in wanted]
+
+
+def _check_size(
+    windows: list[Window], layers: list[int], heads: list[int], service: Inference
+) -> None:
+    n_bytes = sum(
+        service.model.attention_bytes(len(w.ids), n_layers=len(layers), n_heads=len(heads))
+        for w in windows
+    )
+    limit = service.settings.max_answer_bytes
+    if n_bytes > limit:
+        raise AnswerTooLarge(n_bytes=n_bytes, limit=limit)
+
+
+def _text(
+    window: Window,
+    weights: NDArray[Any],
+    layers: list[int],
+    heads: list[int],
+    body: AttentionBody,
+    service: Inference,
+) -> dict[str, Any]:
+    chosen = weights[np.ix_(layers, heads)]
+    if body.reduce == "mean":
+        chosen = chosen.mean(axis=1)
+    return {
+        "kind": service.model.kind,
+        "tokens": _tokens(window, service),
+        "layers": layers,
+        "heads": heads,
+        "weights": np.ascontiguousarray(chosen) if body.top_k is None else _top(chosen, body.top_k),
+        "truncated": window.truncated,
+    }
+
+
+def _tokens(window: Window, service: Inference) -> list[dict[str, Any]]:
+    tokenizer = service.model.tokenizer
+    return [
+        {
+            "id": token_id,
+            "text": window.text[start:end] or tokenizer.token_str(token_id),
+            "start": start,
+            "end": end,
+            "special": token_id in tokenizer.special_ids,
+        }
+        for token_id, (start, end) in zip(window.ids, window.spans, strict=True)
+    ]
+
+
+def _top(weights: NDArray[Any], k: int) -> list[Any]:
+    """The k largest magnitudes of each query as [key, weight] pairs, largest first."""
+    order = np.argsort(-np.abs(weights), axis=-1, kind="stable")[..., :k]
+    values = np.take_along_axis(weights, order, axis=-1)
+    flat_order = order.reshape(-1, order.shape[-1]).tolist()
+    flat_values = values.reshape(-1, values.shape[-1]).tolist()
+    pairs = [
+        [list(pair) for pair in zip(keys, row, strict=True)]
+        for keys, row in zip(flat_order, flat_values, strict=True)
+    ]
+    return _folded(pairs, weights.shape[:-1])
+
+
+def _folded(rows: list[Any], shape: tuple[int, ...]) -> list[Any]:
+    """A flat list nested to `shape`."""
+    for size in reversed(shape[1:]):
+        rows = [rows[i : i + size] for i in range(0, len(rows), size)]
+    return rows

@@ -1,0 +1,264 @@
+"""Every failure a client can meet: one class each, with its status, its code and its sentence.
+
+Messages give numbers, field names and positions; a client's text never.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+
+class ServiceError(Exception):
+    """A failure that is answered as JSON.
+
+    Attributes:
+        status: HTTP status.
+        code: Stable name of the failure, ours.
+        error_type: Its kind as clients of text-embeddings-inference read it.
+        index: Which text of a list it concerns.
+        headers: Sent with the answer.
+    """
+
+    status: ClassVar[int]
+    code: ClassVar[str]
+    error_type: ClassVar[str]
+
+    def __init__(
+        self, message: str, *, index: int | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.index = index
+        self.headers = headers or {}
+
+    def body(self) -> dict[str, Any]:
+        """The answer."""
+        fields = {"error": str(self), "error_type": self.error_type, "code": self.code}
+        return fields if self.index is None else fields | {"index": self.index}
+
+
+class MalformedJson(ServiceError):
+    """The body is not JSON: NaN, lone surrogates and other bytes included."""
+
+    status, code, error_type = 400, "malformed_json", "Validation"
+
+
+class NoMask(ServiceError):
+    """There is nothing to fill in."""
+
+    status, code, error_type = 400, "no_mask", "Validation"
+
+    def __init__(self, *, index: int | None) -> None:
+        super().__init__("The text has no [MASK]; write one where a token is wanted.", index=index)
+
+
+class EmptyText(ServiceError):
+    """A text without any token."""
+
+    status, code, error_type = 400, "empty_text", "Empty"
+
+    def __init__(self, *, index: int | None) -> None:
+        super().__init__("The text is empty.", index=index)
+
+
+class NotFound(ServiceError):
+    """No such path."""
+
+    status, code, error_type = 404, "not_found", "Validation"
+
+
+class UnknownModel(ServiceError):
+    """The request names a model that is not served."""
+
+    status, code, error_type = 404, "unknown_model", "Validation"
+
+    def __init__(self, *, served: str) -> None:
+        super().__init__(f"That model is not served here; there is: {served}.")
+
+
+class NotOffered(ServiceError):
+    """The served model lacks what is asked for."""
+
+    status, code, error_type = 404, "not_offered", "Validation"
+
+
+class MethodNotAllowed(ServiceError):
+    """The path takes another method."""
+
+    status, code, error_type = 405, "method_not_allowed", "Validation"
+
+
+class UnsupportedMediaType(ServiceError):
+    """The body is of a type or in an encoding that is not read here."""
+
+    status, code, error_type = 415, "unsupported_media_type", "Validation"
+
+
+class TextTooLong(ServiceError):
+    """The text has more tokens than the served model takes."""
+
+    status, code, error_type = 413, "text_too_long", "Validation"
+
+    def __init__(self, *, n_tokens: int, limit: int, index: int | None) -> None:
+        super().__init__(
+            f"The text has {n_tokens} tokens; this model takes at most {limit}. "
+            '"truncate": true cuts it.',
+            index=index,
+        )
+
+
+class MasksTooFarApart(ServiceError):
+    """No window of the model's length holds all masks of the text."""
+
+    status, code, error_type = 413, "text_too_long", "Validation"
+
+    def __init__(self, *, n_tokens: int, limit: int, index: int | None) -> None:
+        super().__init__(
+            f"The first and the last [MASK] span {n_tokens} tokens; this model takes at most "
+            f"{limit}. Send them as separate texts.",
+            index=index,
+        )
+
+
+class TooManyTexts(ServiceError):
+    """The list is longer than one request may be."""
+
+    status, code, error_type = 413, "too_many_texts", "Validation"
+
+    def __init__(self, *, n_texts: int, limit: int) -> None:
+        super().__init__(f"The request has {n_texts} texts; at most {limit} are taken at once.")
+
+
+class BodyTooLarge(ServiceError):
+    """The body has more bytes than are read."""
+
+    status, code, error_type = 413, "body_too_large", "Validation"
+
+    def __init__(self, *, limit: int) -> None:
+        # What is left of the body is not read, so the connection cannot be used again.
+        super().__init__(
+            f"The body is larger than {limit} bytes; send it in parts.",
+            headers={"connection": "close"},
+        )
+
+
+class AnswerTooLarge(ServiceError):
+    """The answer would have more bytes than are sent."""
+
+    status, code, error_type = 413, "answer_too_large", "Validation"
+
+    def __init__(self, *, n_bytes: int, limit: int) -> None:
+        super().__init__(
+            f"The answer would hold {n_bytes} bytes of weights; at most {limit} are sent. "
+            "Ask for fewer layers, heads or texts, or shorter ones."
+        )
+
+
+class InvalidField(ServiceError):
+    """A field of the body has the wrong shape or range."""
+
+    status, code, error_type = 422, "invalid_field", "Validation"
+
+
+class BackendError(ServiceError):
+    """The graph failed on this text."""
+
+    status, code, error_type = 424, "backend_error", "Backend"
+
+    def __init__(self, *, index: int | None = None) -> None:
+        super().__init__("The model failed on this text.", index=index)
+
+
+class NonFinite(ServiceError):
+    """The graph answered with NaN or infinity."""
+
+    status, code, error_type = 424, "non_finite", "Backend"
+
+    def __init__(self, *, index: int | None = None) -> None:
+        super().__init__("The model's answer to this text is not finite.", index=index)
+
+
+class Overloaded(ServiceError):
+    """The queue is full."""
+
+    status, code, error_type = 429, "overloaded", "Overloaded"
+
+    def __init__(self, *, retry_after_s: int) -> None:
+        super().__init__(
+            f"Too much work is waiting; try again in {retry_after_s} s.",
+            headers={"retry-after": str(retry_after_s)},
+        )
+
+
+class Internal(ServiceError):
+    """A fault of ours."""
+
+    status, code, error_type = 500, "internal", "Backend"
+
+    def __init__(self) -> None:
+        super().__init__("Something went wrong here; the log says what.")
+
+
+class NotReady(ServiceError):
+    """The model is not loaded, or the service is about to stop."""
+
+    status, code, error_type = 503, "not_ready", "Unhealthy"
+
+
+class Draining(ServiceError):
+    """The service is stopping and takes no new work."""
+
+    status, code, error_type = 503, "draining", "Unhealthy"
+
+    def __init__(self) -> None:
+        super().__init__("The service is stopping.", headers={"connection": "close"})
+
+
+def documented(*classes: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
+    """Failures of an endpoint, as FastAPI's `responses`."""
+    return {
+        status: {
+            "description": "; ".join(f"`{c.code}`: {c.__doc__}" for c in same),
+            "content": {"application/json": {"schema": _schema(same)}},
+        }
+        for status, same in _by_status(classes).items()
+    }
+
+
+# What any endpoint that computes may answer, whatever it computes.
+COMMON: tuple[type[ServiceError], ...] = (
+    MalformedJson,
+    EmptyText,
+    UnknownModel,
+    UnsupportedMediaType,
+    TextTooLong,
+    TooManyTexts,
+    BodyTooLarge,
+    InvalidField,
+    BackendError,
+    NonFinite,
+    Overloaded,
+    Internal,
+    Draining,
+)
+
+
+def _by_status(classes: Iterable[type[ServiceError]]) -> dict[int, list[type[ServiceError]]]:
+    groups: dict[int, list[type[ServiceError]]] = {}
+    for error in classes:
+        groups.setdefault(error.status, []).append(error)
+    return dict(sorted(groups.items()))
+
+
+def _schema(classes: list[type[ServiceError]]) -> dict[str, Any]:
+    def enum(values: Iterable[str]) -> dict[str, Any]:
+        return {"type": "string", "enum": sorted(set(values))}
+
+    return {
+        "type": "object",
+        "required": ["error", "error_type", "code"],
+        "properties": {
+            "error": {"type": "string"},
+            "error_type": enum(c.error_type for c in classes),
+            "code": enum(c.code for c in classes),
+            "index": {"type": "integer", "minimum": 0},
+        },
+    }

@@ -1,0 +1,169 @@
+"""Every metric the service exposes: one class, built in app.py and passed down.
+
+All label values are known in advance and present at zero from the start, so that no rate or ratio
+on a dashboard is ever empty.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+# About 2x steps, 0.25 ms to 16 s: a quantile is read to within a factor of 2, and a text of a few
+# tokens, which takes under a millisecond, is told from one that takes two.
+SECONDS = (
+    0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032,
+    0.064, 0.128, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0,
+)  # fmt: skip
+ITEMS = tuple(float(2**n) for n in range(10))
+COSTS = tuple(float(2**n) for n in range(4, 16))
+
+TASKS = ("fill-mask", "embed", "attention")
+GRAPHS = ("encode", "attention")
+STATUS_CLASSES = ("2xx", "4xx", "5xx")
+REFUSALS = ("overloaded", "draining", "too_large", "invalid")
+FAILURES = ("backend_error", "non_finite", "internal")
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the metrics say of the model that answers."""
+
+    name: str
+    mixer: str
+    sha256: str
+    precision: str
+    provider: str
+    provider_requested: str
+    runtime_version: str
+
+
+class Metrics:
+    """The service's metrics in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        disable_created_metrics()  # a time stamp beside each counter, which no dashboard reads
+        self._process_metrics()
+        self._http_metrics()
+        self._work_metrics()
+        self._state_metrics()
+
+    def _process_metrics(self) -> None:
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def _http_metrics(self) -> None:
+        self.http_requests = self._counter(
+            "http_requests", "Answers sent, by route template.", ("route", "method", "status_class")
+        )
+        self.http_seconds = self._histogram(
+            "http_request_duration_seconds",
+            "From the request's head to the answer's end, inference routes only.",
+            SECONDS,
+            ("route",),
+        )
+        self.http_in_flight = self._gauge("http_requests_in_flight", "Requests being answered.")
+        self.refused = self._counter("refused", "Requests turned away.", ("reason",))
+        self._zero(self.refused, ((reason,) for reason in REFUSALS))
+
+    def _work_metrics(self) -> None:
+        self.texts = self._counter("texts", "Texts answered.", ("task",))
+        self.tokens = self._counter("tokens", "Tokens computed, text or padding.", ("kind",))
+        self.cancelled = self._counter(
+            "cancelled", "Texts whose client left before they were computed.", ()
+        )
+        self.failures = self._counter("failures", "Texts that failed after admission.", ("reason",))
+        self.retries = self._counter(
+            "batch_retries", "Batches that failed and were run again text by text.", ()
+        )
+        self.truncated = self._counter("truncated", "Texts that were cut to fit.", ("task",))
+        self.batch_items = self._histogram("batch_items", "Texts in a batch.", ITEMS)
+        self.batch_cost = self._histogram("batch_cost", "Cost of a batch, in padded tokens.", COSTS)
+        self.tokenize_seconds = self._times("tokenize_seconds", "Text to ids, a request.", "task")
+        self.queue_seconds = self._times("queue_seconds", "Admission to batch, a text.", "graph")
+        self.run_seconds = self._times("run_seconds", "The graph's run, a batch.", "graph")
+        self.total_seconds = self._times(
+            "total_seconds", "A request that was answered, in all.", "task"
+        )
+        self._zero(self.texts, ((task,) for task in TASKS))
+        self._zero(self.truncated, ((task,) for task in TASKS))
+        self._zero(self.tokens, (("real",), ("padding",)))
+        self._zero(self.failures, ((reason,) for reason in FAILURES))
+
+    def _state_metrics(self) -> None:
+        self.queue_depth = self._gauge("queue_depth", "Texts that wait for a batch.")
+        self.queue_cost = self._gauge("queue_cost", "Their cost, in padded tokens.")
+        self.queue_capacity = self._gauge("queue_capacity_cost", "The cost that may wait at most.")
+        self.ready = self._gauge("ready", "1 while the service takes work.")
+        self.draining = self._gauge("draining", "1 from SIGTERM on.")
+        self.model_info = self._gauge(
+            "model_info",
+            "1 for the model that answers.",
+            ("model", "mixer", "sha256", "precision", "runtime_version"),
+        )
+        self.provider_active = self._gauge(
+            "provider_active", "1 for the execution provider that runs.", ("provider",)
+        )
+        self.provider_requested = self._gauge(
+            "provider_requested", "1 for the execution provider that was asked for.", ("provider",)
+        )
+
+    def know_routes(self, routes: Iterable[tuple[str, str]], *, inference: Iterable[str]) -> None:
+        """Put every (route, method) at zero, and the latency of the inference routes."""
+        for route, method in (*routes, ("other", "other")):
+            for status_class in STATUS_CLASSES:
+                self.http_requests.labels(route, method, status_class)
+        for route in inference:
+            self.http_seconds.labels(route)
+
+    def know_model(self, facts: ModelFacts) -> None:
+        """Say which model answers, where it runs and where it was meant to."""
+        self.model_info.labels(
+            facts.name, facts.mixer, facts.sha256[:12], facts.precision, facts.runtime_version
+        ).set(1)
+        for provider in ("cpu", "cuda"):
+            self.provider_active.labels(provider).set(provider == facts.provider)
+            self.provider_requested.labels(provider).set(provider == facts.provider_requested)
+
+    def watch_queue(
+        self, *, depth: Callable[[], float], cost: Callable[[], float], capacity: float
+    ) -> None:
+        """Read the queue when scraped, so that the figures are never stale."""
+        self.queue_depth.set_function(depth)
+        self.queue_cost.set_function(cost)
+        self.queue_capacity.set(capacity)
+
+    def _counter(self, name: str, about: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(f"maskwright_{name}", about, labels, registry=self.registry)
+
+    def _gauge(self, name: str, about: str, labels: tuple[str, ...] = ()) -> Gauge:
+        return Gauge(f"maskwright_{name}", about, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, about: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()
+    ) -> Histogram:
+        return Histogram(
+            f"maskwright_{name}", about, labels, buckets=buckets, registry=self.registry
+        )
+
+    def _times(self, name: str, about: str, by: str) -> Histogram:
+        histogram = self._histogram(name, f"Seconds: {about}", SECONDS, (by,))
+        for value in TASKS if by == "task" else GRAPHS:
+            histogram.labels(value)
+        return histogram
+
+    @staticmethod
+    def _zero(metric: Counter, label_values: Iterable[tuple[str, ...]]) -> None:
+        for values in label_values:
+            metric.labels(*values)

@@ -1,0 +1,234 @@
+"""A loaded artefact: its tokenizer and engine, batches of its texts, the proof that it works."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from export.artefact import Artefact, InvalidArtefact, load_artefact
+from model.tokenizer import Tokenizer
+from service.engine import Array, Engine
+from service.errors import NonFinite
+from service.metrics import ModelFacts
+from service.providers import Provider, ProviderUnavailable, candidates
+from service.scheduler import LENGTH_STEP, Item
+
+BUNDLED = Path(__file__).with_name("bundled")
+MASK_STEP = 8  # masks in a batch are rounded up to it
+
+# /attention copies L·H·T² floats a text; this many bytes take about as long as one token's pass.
+BYTES_PER_COST = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One text for one graph.
+
+    Attributes:
+        ids: Token ids, prefix and suffix included.
+        mask_columns: Where its masks are.
+        outputs: The graph's outputs that are wanted.
+    """
+
+    ids: Sequence[int]
+    outputs: frozenset[str]
+    mask_columns: tuple[int, ...] = ()
+
+
+class Model:
+    """An artefact that answers.
+
+    Raises:
+        service.providers.ProviderUnavailable: The provider does not work here.
+        export.artefact.InvalidArtefact: The artefact does not fit its provider or itself.
+    """
+
+    def __init__(self, artefact: Artefact, provider: Provider) -> None:
+        self.artefact = artefact
+        self.tokenizer = Tokenizer.from_json(artefact.tokenizer_json)
+        self.engine = Engine(artefact, provider)
+        config = artefact.manifest["config"]
+        self.max_tokens: int = artefact.manifest["max_tokens"]
+        self.d_model: int = config["d_model"]
+        self.n_layers: int = config["n_layers"]
+        self.n_heads: int = config["n_heads"]
+        self.poolings: tuple[str, ...] = tuple(artefact.manifest["poolings"])
+        self.kind = KINDS[artefact.manifest["mixer"]]
+        if self.tokenizer.vocab_size != config["vocab_size"]:
+            raise InvalidArtefact(
+                f"{artefact.name}: the tokenizer has {self.tokenizer.vocab_size} ids, "
+                f"the graphs {config['vocab_size']}"
+            )
+        # One mask's vocabulary row against one token's pass through the layers.
+        d_model, n_layers = self.d_model, self.n_layers
+        self._mask_cost = self.tokenizer.vocab_size * d_model / (12 * n_layers * d_model**2)
+        self._attention_cost = n_layers * self.n_heads * 4 / BYTES_PER_COST
+
+    @property
+    def name(self) -> str:
+        """What requests and metrics call it."""
+        return self.artefact.name
+
+    def facts(self, requested: str) -> ModelFacts:
+        """What the metrics say of it; `requested` is the provider that was asked for."""
+        return ModelFacts(
+            name=self.name,
+            mixer=self.artefact.manifest["mixer"],
+            sha256=self.artefact.sha256,
+            precision=self.engine.variant("encode").precision,
+            provider=self.engine.provider.name,
+            provider_requested=requested,
+            runtime_version=ort.__version__,
+        )
+
+    def item(self, graph: str, work: Work) -> Item:
+        """Work with its cost, for the scheduler."""
+        return Item(
+            graph=graph,
+            model=self.artefact.sha256,
+            payload=work,
+            n_tokens=len(work.ids),
+            fixed_cost=len(work.mask_columns) * self._mask_cost,
+            quadratic_cost=self._attention_cost if graph == "attention" else 0.0,
+        )
+
+    def attention_bytes(self, n_tokens: int, *, n_layers: int, n_heads: int) -> int:
+        """Size of a text's mixing weights as float32."""
+        return n_layers * n_heads * n_tokens * n_tokens * 4
+
+    def run(self, graph: str, payloads: Sequence[Work]) -> Sequence[dict[str, Array] | NonFinite]:
+        """The wanted outputs of each text, cropped to it."""
+        inputs = self._padded(payloads)
+        if graph == "attention":
+            del inputs["mask_positions"]
+        outputs = sorted(frozenset().union(*(work.outputs for work in payloads)))
+        arrays = dict(zip(outputs, self.engine.run(graph, inputs, outputs), strict=True))
+        answers, first_mask = [], 0
+        for row, work in enumerate(payloads):
+            masks = slice(first_mask, first_mask + len(work.mask_columns))
+            first_mask = masks.stop
+            answers.append(_checked(_crop(arrays, work, row=row, masks=masks)))
+        return answers
+
+    def verify(self) -> None:
+        """Run the artefact's golden inputs through every graph.
+
+        Raises:
+            InvalidArtefact: An answer is further off than its variant allows.
+        """
+        golden = self.artefact.manifest["golden"]
+        inputs = {name: _unpacked(array) for name, array in golden["inputs"].items()}
+        for graph in ("encode", "attention"):
+            variant, expected = self.engine.variant(graph), golden[graph]
+            if graph == "attention":
+                inputs.pop("mask_positions")
+            names = list(expected)
+            for name, found in zip(names, self.engine.run(graph, inputs, names), strict=True):
+                reference = _unpacked(expected[name])
+                scale = max(1.0, float(np.abs(reference).max()))
+                worst = float(np.abs(found - reference).max()) / scale
+                if not worst <= variant.tolerance:  # NaN fails as well
+                    raise InvalidArtefact(
+                        f"{self.name}: {name} of {variant.name} is {worst:.1e} off its golden "
+                        f"answer; at most {variant.tolerance:.0e}"
+                    )
+
+    def warm_up(self) -> None:
+        """Run a row of each length once, longest first, so that no client pays for it."""
+        wanted = frozenset({f"pooled_{self.poolings[0]}", "top_logprobs", "top_ids"})
+        lengths = range(self.max_tokens, 0, -LENGTH_STEP)
+        for length in lengths:
+            self.run("encode", [Work([self.tokenizer.mask_id] * length, wanted, (0,))])
+
+    def _padded(self, payloads: Sequence[Work]) -> dict[str, Array]:
+        """One batch as the graphs' inputs, lengths rounded up to limit the number of shapes."""
+        lengths = np.array([len(work.ids) for work in payloads], np.int64)
+        n_tokens = min(-(-int(lengths.max()) // LENGTH_STEP) * LENGTH_STEP, self.max_tokens)
+        ids = np.full((len(payloads), n_tokens), self.tokenizer.pad_id, np.int64)
+        masks: list[tuple[int, int]] = []
+        for row, work in enumerate(payloads):
+            ids[row, : len(work.ids)] = work.ids
+            masks += [(row, column) for column in work.mask_columns]
+        positions = np.zeros((-(-len(masks) // MASK_STEP) * MASK_STEP, 2), np.int64)
+        if masks:
+            positions[: len(masks)] = masks
+        return {"input_ids": ids, "lengths": lengths, "mask_positions": positions}
+
+
+def load_model(source: str, *, device: str) -> Model:
+    """Load, check and warm up the artefact in a directory, or a bundled one by its name.
+
+    Raises:
+        InvalidArtefact: There is none, or it is damaged or wrong.
+        ProviderUnavailable: `device` cannot be had.
+    """
+    artefact = _load(source)
+    providers = candidates(device)
+    for provider in providers:
+        try:
+            model = Model(artefact, provider)
+        except ProviderUnavailable:
+            if provider is providers[-1]:
+                raise
+            continue
+        model.verify()
+        model.warm_up()
+        return model
+    raise AssertionError("there is always a provider to try")
+
+
+def bundled_names() -> list[str]:
+    """Names of the artefacts that ship."""
+    return sorted(path.name for path in BUNDLED.iterdir() if path.is_dir())
+
+
+def _load(source: str) -> Artefact:
+    if source in bundled_names():
+        return load_artefact(BUNDLED / source, hard_links=True)
+    if not Path(source).is_dir():
+        raise InvalidArtefact(
+            f"model={source!r} is neither a directory nor bundled; bundled are: "
+            f"{', '.join(bundled_names()) or 'none'}"
+        )
+    return load_artefact(Path(source))
+
+
+def _crop(
+    arrays: Mapping[str, Array], work: Work, *, row: int, masks: slice
+) -> dict[str, NDArray[Any]]:
+    """A text's part of a batch's outputs."""
+    n_tokens = len(work.ids)
+    answer: dict[str, NDArray[Any]] = {}
+    for name in work.outputs:
+        array = arrays[name]
+        if name in PER_MASK:
+            answer[name] = array[masks]
+        elif name == "mixing_weights":
+            answer[name] = array[row, :, :, :n_tokens, :n_tokens]
+        else:
+            answer[name] = array[row]
+    return answer
+
+
+def _checked(answer: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]] | NonFinite:
+    """The answer, or the failure of this text alone if it is not finite."""
+    for array in answer.values():
+        if not np.isfinite(array).all():
+            return NonFinite()
+    return answer
+
+
+def _unpacked(packed: Mapping[str, Any]) -> NDArray[Any]:
+    data = np.frombuffer(base64.b64decode(packed["data"]), packed["dtype"])
+    return data.reshape(packed["shape"])
+
+
+PER_MASK = frozenset({"top_logprobs", "top_ids", "mask_logprobs"})
+
+# What an artefact's `attention` graph shows, by its mixer.
+KINDS = {"mhsa": "attention", "mlp_mixer": "token_mixing"}

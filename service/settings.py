@@ -1,0 +1,125 @@
+"""Every setting of the service: one table, read once, as flags and as MASKWRIGHT_* variables."""
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PREFIX = "MASKWRIGHT_"
+
+
+def _setting(
+    default: Any, about: str, *, choices: tuple[str, ...] = (), low: float | None = None
+) -> Any:
+    metadata = {"about": about, "choices": choices, "low": low}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What one process of the service is told at its start."""
+
+    model: str = _setting("shakespeare-mhsa", "artefact directory, or the name of a bundled one")
+    device: str = _setting(
+        "auto",
+        "where graphs run; auto takes CUDA if it works; cuda fails to start without it",
+        choices=("auto", "cpu", "cuda"),
+    )
+    host: str = _setting("127.0.0.1", "address to listen on")
+    port: int = _setting(8000, "port to listen on; 0 takes a free one", low=0)
+    threads: int = _setting(0, "worker threads on a CPU; 0 takes one per core", low=0)
+    max_batch_cost: float = _setting(
+        0.0, "most padded tokens in a batch; 0 takes 512 on a CPU, 16,384 on CUDA", low=0
+    )
+    max_queue_cost: float = _setting(
+        65536.0, "padded tokens that may wait before new work is refused with 429", low=1
+    )
+    max_texts: int = _setting(1024, "texts in one request", low=1)
+    max_body_bytes: int = _setting(1_048_576, "bytes in a request's body", low=1)
+    max_answer_bytes: int = _setting(
+        16_777_216, "bytes of weights in one /attention answer, as float32", low=1
+    )
+    auto_truncate: bool = _setting(
+        True, "cut texts that are too long unless the request says otherwise; false refuses them"
+    )
+    docs: bool = _setting(True, "serve /docs and /openapi.json")
+    drain_seconds: float = _setting(25.0, "time to finish open requests after SIGTERM", low=0)
+    log_level: str = _setting(
+        "info", "least severe log line", choices=("debug", "info", "warning", "error")
+    )
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, low = getattr(self, field.name), field.metadata["low"]
+            choices = field.metadata["choices"]
+            if choices and value not in choices:
+                raise ValueError(f"{field.name}={value!r}; one of: {', '.join(choices)}")
+            if low is not None and value < low:
+                raise ValueError(f"{field.name}={value}; at least {low}")
+        if self.port > 65535:
+            raise ValueError(f"port={self.port}; at most 65535")
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Settings from flags, else from the environment, else their defaults.
+
+    Raises:
+        ValueError: A value is of the wrong kind or out of range, or a MASKWRIGHT_* variable is
+            not one of ours.
+    """
+    given = vars(_parser().parse_args(arguments))
+    fields = {field.name: field for field in dataclasses.fields(Settings)}
+    ours = {variable(name): name for name in fields}
+    for key in environment:
+        if key.startswith(PREFIX) and key not in ours:
+            raise ValueError(f"{key} is no setting; there are: {', '.join(ours)}")
+    values: dict[str, Any] = {}
+    for key, name in ours.items():
+        text = given[name] if given[name] is not None else environment.get(key)
+        if text is not None:
+            values[name] = _parse(name, text, type(fields[name].default))
+    return Settings(**values)
+
+
+def _parse(name: str, text: str, kind: type) -> Any:
+    if kind is bool:
+        if text.lower() not in ("true", "false", "1", "0"):
+            raise ValueError(f"{name}={text!r}; true or false")
+        return text.lower() in ("true", "1")
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r}; a number is wanted") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="maskwright-serve",
+        description="Serve fill-mask, embeddings and attention of one artefact over HTTP.",
+        epilog=f"Each flag is also a variable: --max-texts is {variable('max_texts')}.",
+    )
+    for field in dataclasses.fields(Settings):
+        about = f"{field.metadata['about']} (default: {_written(field.default)})"
+        # No type here: flags and variables are parsed alike, by `_parse`.
+        parser.add_argument(flag(field.name), help=about, metavar=_metavar(field))
+    return parser
+
+
+def _metavar(field: "dataclasses.Field[Any]") -> str:
+    choices: tuple[str, ...] = field.metadata["choices"]
+    return "|".join(choices) if choices else type(field.default).__name__.upper()
+
+
+def _written(default: Any) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default)
