@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,34 @@ SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
+
+# The fields that are read, and what they hold; a manifest may have more.
+MANIFEST_FIELDS: dict[str, type] = {
+    "name": str,
+    "mixer": str,
+    "config": dict,
+    "max_tokens": int,
+    "poolings": list,
+    "tokenizer": dict,
+    "training": dict,
+    "variants": list,
+    "golden": dict,
+    "files": dict,
+}
+FILE_FIELDS: dict[str, type] = {"sha256": str, "size": int}
+VARIANT_FIELDS: dict[str, type] = {
+    "name": str,
+    "graph": str,
+    "form": str,
+    "precision": str,
+    "providers": list,
+    "file": str,
+    "files": list,
+    "parity": dict,
+    "alone_against_batched": float,
+    "tolerance": float,
+}
+JSON_NAMES = {str: "string", int: "integer", float: "number", list: "array", dict: "object"}
 
 
 class InvalidArtefact(ValueError):
@@ -95,10 +123,10 @@ def load_artefact(directory: Path, *, hard_links: bool = False) -> Artefact:
     stated: Mapping[str, Mapping[str, Any]] = manifest["files"]
     found = {path.name for path in directory.iterdir()} - {MANIFEST}
     if missing := set(stated) - found:
-        raise InvalidArtefact(f"{directory} lacks {', '.join(sorted(missing))}")
+        raise InvalidArtefact(f"{directory} lacks {_listed(missing)}")
     if unexpected := found - set(stated):
         raise InvalidArtefact(
-            f"{directory} holds what its manifest does not name: {', '.join(sorted(unexpected))}"
+            f"{directory} holds what its manifest does not name: {_listed(unexpected)}"
         )
     files = {
         name: _read_checked(directory / name, stated[name], hard_links=hard_links)
@@ -134,20 +162,46 @@ def _read_manifest(directory: Path, *, hard_links: bool) -> dict[str, Any]:
     path = directory / MANIFEST
     if not path.exists():
         raise InvalidArtefact(f"{directory} has no {MANIFEST}")
+    data = _read_regular(path, hard_links=hard_links)
     try:
-        manifest = json.loads(_read_regular(path, hard_links=hard_links))
-    except ValueError as cause:
-        if isinstance(cause, InvalidArtefact):
-            raise
+        manifest = json.loads(data)
+        own_sha256 = _sha256(canonical(manifest)) if isinstance(manifest, dict) else ""
+    except (ValueError, RecursionError) as cause:  # also half a surrogate pair, endless nesting
         raise InvalidArtefact(f"{path} is not JSON: {cause}") from None
     if not isinstance(manifest, dict):
         raise InvalidArtefact(f"{path} is no JSON object")
     version = manifest.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidArtefact(f"{path} has schema version {version!r}; this reads {SCHEMA_VERSION}")
-    if manifest.get("sha256") != _sha256(canonical(manifest)):
+    if manifest.get("sha256") != own_sha256:
         raise InvalidArtefact(f"{path} does not match its own sha256")
+    _check_shape(path, manifest)
     return manifest
+
+
+def _check_shape(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise unless the manifest has the fields that its readers read, each of its type."""
+    _check_fields(f"{path}", manifest, MANIFEST_FIELDS)
+    for name, entry in manifest["files"].items():
+        _check_fields(f"{path}: file {name!r}", entry, FILE_FIELDS)
+    if TOKENIZER not in manifest["files"]:
+        raise InvalidArtefact(f"{path} names no {TOKENIZER}")
+    for i, variant in enumerate(manifest["variants"]):
+        where = f"{path}: variant {i}"
+        _check_fields(where, variant, VARIANT_FIELDS)
+        for field in ("providers", "files"):
+            if not all(isinstance(name, str) for name in variant[field]):
+                raise InvalidArtefact(f"{where}: {field!r} is no array of strings")
+
+
+def _check_fields(where: str, value: Any, fields: Mapping[str, type]) -> None:
+    if not isinstance(value, dict):
+        raise InvalidArtefact(f"{where} is no JSON object")
+    for name, kind in fields.items():
+        if name not in value:
+            raise InvalidArtefact(f"{where} lacks {name!r}")
+        if not isinstance(value[name], (int, float) if kind is float else kind):
+            raise InvalidArtefact(f"{where}: {name!r} is no {JSON_NAMES[kind]}")
 
 
 def _read_checked(path: Path, stated: Mapping[str, Any], *, hard_links: bool) -> bytes:
@@ -168,13 +222,16 @@ def _read_regular(path: Path, *, hard_links: bool) -> bytes:
     except OSError as cause:
         reason = "is a symbolic link" if path.is_symlink() else f"cannot be read: {cause.strerror}"
         raise InvalidArtefact(f"{path} {reason}") from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise InvalidArtefact(f"{path} is no regular file")
         if status.st_nlink > 1 and not hard_links:
             raise InvalidArtefact(f"{path} is a hard link ({status.st_nlink} names)")
-        return file.read()
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def _check_references(directory: Path, artefact: Artefact) -> None:
@@ -190,13 +247,18 @@ def _check_references(directory: Path, artefact: Artefact) -> None:
         if foreign := referenced - set(variant.files):
             raise InvalidArtefact(
                 f"{directory / variant.file} refers to files outside its weights: "
-                f"{', '.join(map(repr, sorted(foreign)))}"
+                f"{_listed(foreign)}"
             )
 
 
 def _variant(fields: Mapping[str, Any]) -> Variant:
     lists = {"providers": tuple(fields["providers"]), "files": tuple(fields["files"])}
-    return Variant(**{**fields, **lists})
+    return Variant(**{name: fields[name] for name in VARIANT_FIELDS} | lists)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """File names as Python writes them: a line break in one must not break the message."""
+    return ", ".join(map(repr, sorted(names)))
 
 
 def _sha256(data: bytes) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from export.artefact import TOKENIZER, WEIGHTS, Variant, write_manifest
+from export.artefact import MANIFEST, TOKENIZER, WEIGHTS, Variant, write_manifest
 from export.card import model_card
 from export.graphs import FORMS, export_graph
 from export.parity import Arrays, measure, torch_outputs
@@ -52,11 +52,13 @@ def build_artefact(
         tell: Is told each step.
 
     Raises:
-        FileExistsError: `out` exists and `replace` is false.
+        FileExistsError: `out` exists and `replace` is false, or it is no artefact.
         export.parity.ParityError: A graph does not say what the encoder says.
     """
     if out.exists() and not replace:
         raise FileExistsError(f"{out} exists; --force replaces it")
+    if out.exists() and not (out / MANIFEST).is_file():
+        raise FileExistsError(f"{out} has no {MANIFEST}; --force replaces nothing but artefacts")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         directory = Path(scratch) / "artefact"

@@ -71,7 +71,7 @@ class Encode(Graph):
     ) -> tuple[Tensor, ...]:
         """The tensors of `outputs`, in their order."""
         hidden = self.encoder(input_ids, lengths)
-        real = real_positions(lengths, input_ids.shape[1])
+        real = real_positions(input_ids, lengths)
         pooled = [pool(hidden, real) for pool in POOLINGS.values()]
         logprobs = self.encoder.logits(hidden, mask_positions).log_softmax(dim=1)
         top = logprobs.topk(min(N_TOP, logprobs.shape[1]), dim=1)
@@ -133,11 +133,12 @@ def export_graph(encoder: Encoder, graph: str, form: Form) -> ModelProto:
     batch = torch.export.Dim("batch")
     tokens = torch.export.Dim("tokens", max=encoder.config.max_tokens)
     # At least two of each: the exporter takes a one for a constant.
+    n_tokens = min(8, encoder.config.max_tokens)
     inputs: dict[str, tuple[Tensor, Any]] = {
-        "input_ids": (torch.zeros(2, 8, dtype=torch.int64), {0: batch, 1: tokens}),
-        "lengths": (torch.tensor([8, 5]), {0: batch}),
+        "input_ids": (torch.zeros(2, n_tokens, dtype=torch.int64), {0: batch, 1: tokens}),
+        "lengths": (torch.tensor([n_tokens, 1]), {0: batch}),
         "mask_positions": (
-            torch.tensor([[0, 1], [1, 2], [1, 3]]),
+            torch.tensor([[0, 0], [0, 1], [1, 0]]),
             {0: torch.export.Dim("masked")},
         ),
     }
@@ -154,7 +155,10 @@ def export_graph(encoder: Encoder, graph: str, form: Form) -> ModelProto:
             verbose=False,
         )
     assert program is not None  # only a call with a path returns none
-    return program.model_proto
+    model = program.model_proto
+    for node in model.graph.node:
+        node.ClearField("metadata_props")  # stack traces, with the paths of this machine
+    return model
 
 
 def _in_form(encoder: Encoder, form: Form) -> Encoder:

@@ -1,5 +1,6 @@
 """Proof that a graph says what the encoder says, in numbers that go into the manifest."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,11 +120,15 @@ def differences(found: Arrays, reference: Arrays, inputs: Arrays) -> dict[str, f
 
 
 def relative(found: Array, expected: Array) -> float:
-    """Largest absolute difference over the larger of 1 and the largest expected magnitude."""
+    """Largest absolute difference over the larger of 1 and the largest expected magnitude.
+
+    Infinite where either has a NaN: `max` over several differences would lose one.
+    """
     if not expected.size:
         return 0.0
     scale = max(1.0, float(np.abs(expected).max()))
-    return float(np.abs(found.astype(np.float64) - expected).max() / scale)
+    worst = float(np.abs(found.astype(np.float64) - expected).max() / scale)
+    return math.inf if math.isnan(worst) else worst
 
 
 def _alone_against_batched(session: ort.InferenceSession, inputs: Arrays) -> float:

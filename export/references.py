@@ -7,8 +7,6 @@ version 13.
 
 from collections.abc import Iterator
 
-Wire = bytes | memoryview
-
 # message: {field number: message it holds}
 PATHS: dict[str, dict[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -30,18 +28,26 @@ def referenced_files(graph: bytes) -> set[str]:
     Raises:
         ValueError: The bytes are no protobuf message.
     """
-    return set(_locations(memoryview(graph), "model"))
+    found: set[str] = set()
+    pending = [(memoryview(graph), "model")]  # no recursion: messages may be nested without end
+    while pending:
+        message, kind = pending.pop()
+        if kind == "entry":
+            found |= _location(message)
+        else:
+            paths = PATHS[kind]
+            pending += [
+                (inner, paths[number]) for number, inner in _fields(message) if number in paths
+            ]
+    return found
 
 
-def _locations(message: memoryview, kind: str) -> Iterator[str]:
-    if kind == "entry":
-        fields = dict(_fields(message))
-        if bytes(fields.get(KEY, b"")) == b"location":
-            yield bytes(fields.get(VALUE, b"")).decode(errors="replace")
-        return
-    for number, content in _fields(message):
-        if number in PATHS[kind]:
-            yield from _locations(content, PATHS[kind][number])
+def _location(entry: memoryview) -> set[str]:
+    """The file an entry of a tensor's external data names, if it is its location."""
+    fields = dict(_fields(entry))
+    if bytes(fields.get(KEY, b"")) != b"location":
+        return set()
+    return {bytes(fields.get(VALUE, b"")).decode(errors="replace")}
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
@@ -49,6 +55,8 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
     at, end = 0, len(message)
     while at < end:
         tag, at = _varint(message, at)
+        if tag >> 32:  # ONNX Runtime's parser would take the low 32 bits for the field
+            raise ValueError("a field's number is too large")
         number, wire = tag >> 3, tag & 7
         if wire == 2:
             length, at = _varint(message, at)

@@ -70,9 +70,11 @@ class Sampler:
         )
 
     def _masked(self, rows: Int[Tensor, "batch seq"]) -> MaskedBatch:
+        special = self._special[rows].flatten()
         # An exact count keeps shapes, and so speed, the same from step to step.
-        n_masked = max(1, round(rows.numel() * self.recipe.mask_rate))
-        order = self._random(rows.numel()).masked_fill(self._special[rows].flatten(), 2.0)
+        n_wanted = round(rows.numel() * self.recipe.mask_rate)
+        n_masked = max(1, min(n_wanted, int((~special).sum())))
+        order = self._random(rows.numel()).masked_fill(special, 2.0)
         chosen = order.argsort()[:n_masked]
         positions = torch.stack([chosen // rows.shape[1], chosen % rows.shape[1]], dim=1)
         targets = rows.flatten()[chosen]

@@ -52,13 +52,15 @@ def from_files(paths: Sequence[Path]) -> Corpus:
     """The texts of UTF-8 files (`.xz` is unpacked), one after another.
 
     Raises:
-        ValueError: A file is not UTF-8, or all are empty.
+        ValueError: A file is not UTF-8, an `.xz` is damaged, or all are empty.
     """
     texts = []
     for path in paths:
-        data = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        data = path.read_bytes()
         try:
-            texts.append(data.decode())
+            texts.append((lzma.decompress(data) if path.suffix == ".xz" else data).decode())
+        except lzma.LZMAError as cause:
+            raise ValueError(f"{path} cannot be unpacked: {cause}") from None
         except UnicodeDecodeError as cause:
             raise ValueError(f"{path} is not UTF-8: byte {cause.start}") from None
     if not any(texts):

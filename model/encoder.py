@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from model.config import EncoderConfig
-from model.feedforward import FEEDFORWARDS
+from model.feedforward import ACTIVATIONS, FEEDFORWARDS
 from model.layers import linear, norm
 from model.mixers import MIXERS
 
@@ -54,6 +54,7 @@ class Encoder(nn.Module):
         super().__init__()
         _known("mixer", config.mixer, MIXERS)
         _known("activation", config.activation, FEEDFORWARDS)
+        _known("token_activation", config.token_activation, ACTIVATIONS)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
@@ -65,7 +66,7 @@ class Encoder(nn.Module):
         self, ids: Int[Tensor, "batch seq"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch seq d_model"]:
         """Hidden states after the final norm; whatever stands past a row's length is ignored."""
-        real = real_positions(lengths, ids.shape[1])
+        real = real_positions(ids, lengths)
         x = self.embedding(ids)
         for block in self.blocks:
             x = block(x, real)
@@ -75,7 +76,7 @@ class Encoder(nn.Module):
         self, ids: Int[Tensor, "batch seq"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch layers heads seq seq"]:
         """Every layer's mixing weights on the way through."""
-        real = real_positions(lengths, ids.shape[1])
+        real = real_positions(ids, lengths)
         x, layers = self.embedding(ids), []
         for block in self.blocks:
             x, weights = block.with_weights(x, real)  # type: ignore[operator]  # a Block
@@ -93,9 +94,11 @@ class Encoder(nn.Module):
         return nn.functional.linear(h_ND, self.embedding.weight, self.head_bias)
 
 
-def real_positions(lengths: Int[Tensor, " batch"], n_tokens: int) -> Bool[Tensor, "batch seq"]:
+def real_positions(
+    ids: Int[Tensor, "batch seq"], lengths: Int[Tensor, " batch"]
+) -> Bool[Tensor, "batch seq"]:
     """True where a row has text, False at its padding."""
-    return torch.arange(n_tokens, device=lengths.device) < lengths[:, None]
+    return torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
 
 
 def n_parameters(encoder: Encoder) -> int:
@@ -103,6 +106,6 @@ def n_parameters(encoder: Encoder) -> int:
     return sum(parameter.numel() for parameter in encoder.parameters())
 
 
-def _known(field: str, value: str, choices: Mapping[str, type[nn.Module]]) -> None:
+def _known(field: str, value: str, choices: Mapping[str, object]) -> None:
     if value not in choices:
         raise ValueError(f"{field}={value!r}; one of: {', '.join(choices)}")

@@ -3,7 +3,8 @@
 Protocol, version 1. Windows: the held-out text cut into consecutive windows, the remainder
 dropped. Masks: `numpy.random.default_rng(20240).random((draws, windows, length)) < 0.15`; a masked
 token is always shown as [MASK]. Score: cross-entropy over the vocabulary without its special
-tokens, and top-1 accuracy, each averaged over every masked token of every draw.
+tokens, and top-1 accuracy, each averaged over every masked token of every draw. Special tokens
+in the text, such as [UNK] for a character that training never showed, are not masked.
 """
 
 import argparse
@@ -55,17 +56,19 @@ def held_out_score(
     """Score `encoder` on a held-out run of ids, in windows of `length` tokens of text.
 
     Raises:
-        ValueError: There is less text than one window, or the encoder takes shorter rows.
+        ValueError: There is less text than one window, the encoder takes shorter rows, or the
+            masks meet no token.
     """
-    n_row, limit = length + tokenizer.n_wrap, encoder.config.max_tokens
-    if n_row > limit:
-        raise ValueError(f"windows of {length} make rows of {n_row} tokens; at most {limit}")
-    windows = ids[: len(ids) // length * length].reshape(-1, length)
-    if not len(windows):
-        raise ValueError(f"the held-out text has {len(ids)} tokens; a window takes {length}")
+    if draws < 1:
+        raise ValueError(f"draws={draws}; at least 1")
+    windows = windows_of(ids, encoder=encoder, tokenizer=tokenizer, length=length)
     masks = np.random.default_rng(SEED).random((draws, *windows.shape)) < MASK_RATE
+    masks &= ~np.isin(windows, list(tokenizer.special_ids))
     if max_windows is not None:
         windows, masks = windows[:max_windows], masks[:, :max_windows]
+    n_masked = int(masks.sum())
+    if not n_masked:
+        raise ValueError(f"the masks meet none of the {len(ids)} tokens of the held-out text")
     was_training = encoder.training
     encoder.eval()
     total, right = 0.0, 0
@@ -75,8 +78,25 @@ def held_out_score(
             loss, hits = _score_rows(encoder, windows[part], mask[part], tokenizer)
             total, right = total + loss, right + hits
     encoder.train(was_training)
-    n_masked = int(masks.sum())
     return Score(total / n_masked, right / n_masked, n_masked)
+
+
+def windows_of(
+    ids: NDArray[np.int64], *, encoder: Encoder, tokenizer: Tokenizer, length: int
+) -> NDArray[np.int64]:
+    """Consecutive windows of `length` ids, the remainder dropped.
+
+    Raises:
+        ValueError: There is less text than one window, or the encoder takes shorter rows.
+    """
+    n_row, limit = length + tokenizer.n_wrap, encoder.config.max_tokens
+    if length < 1:
+        raise ValueError(f"windows of {length} tokens; at least 1")
+    if n_row > limit:
+        raise ValueError(f"windows of {length} make rows of {n_row} tokens; at most {limit}")
+    if len(ids) < length:
+        raise ValueError(f"the held-out text has {len(ids)} tokens; a window takes {length}")
+    return ids[: len(ids) // length * length].reshape(-1, length)
 
 
 def _score_rows(

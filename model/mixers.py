@@ -134,7 +134,7 @@ class TokenMLP(Mixer):
 
     def forward(self, x: Stream, real: Real) -> Stream:
         """Mix `x`; what stands at padding, in or out, is of no account."""
-        return self._contracted(self._hidden(x, real), x.shape[1])
+        return self._contracted(self._hidden(x, real), real)
 
     def with_weights(self, x: Stream, real: Real) -> tuple[Stream, Weights]:
         """Also the token MLP's derivative at `x`, `W2 · diag(mean act'(z)) · W1`, per group.
@@ -149,14 +149,15 @@ class TokenMLP(Mixer):
         contract_BHTF = self.contract[:n_tokens] * slopes_BHF[:, :, None, :]
         jacobian = contract_BHTF @ self.expand[:, :n_tokens]
         weights = jacobian * (real[:, None, None, :] & real[:, None, :, None])
-        return self._contracted(z_BFD, n_tokens), weights
+        return self._contracted(z_BFD, real), weights
 
     def _hidden(self, x: Stream, real: Real) -> Float[Tensor, "batch d_hidden d_model"]:
         """The hidden layer before its activation."""
         x_BTD = x * real[:, :, None]
         return self.expand[:, : x.shape[1]] @ x_BTD + self.expand_bias[:, None]
 
-    def _contracted(self, z_BFD: Float[Tensor, "batch d_hidden d_model"], n_tokens: int) -> Stream:
+    def _contracted(self, z_BFD: Float[Tensor, "batch d_hidden d_model"], real: Real) -> Stream:
+        n_tokens = real.shape[1]
         h_BFD: Tensor = self.activation(z_BFD)
         return self.contract[:n_tokens] @ h_BFD + self.contract_bias[:n_tokens, None]
 

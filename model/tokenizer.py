@@ -160,10 +160,23 @@ def train_wordpiece(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
+    lines = list(_lines(texts))
+    # The trainer numbers continuations, and so breaks ties, in an order of its own each time,
+    # unless it is given them.
+    continuations = {
+        f"##{character}"
+        for line in lines
+        for word, _ in backend.pre_tokenizer.pre_tokenize_str(
+            backend.normalizer.normalize_str(line)
+        )
+        for character in word[1:]
+    }
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=list(SPECIALS), show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=[*SPECIALS, *sorted(continuations)],
+        show_progress=False,
     )
-    backend.train_from_iterator(_lines(texts), trainer)
+    backend.train_from_iterator(lines, trainer)
     return _with_specials(backend, specials=(PAD, UNKNOWN, START, END))
 
 

@@ -18,7 +18,7 @@ from model.checkpoint import save_checkpoint
 from model.config import PRESETS, SIZES, EncoderConfig, Recipe, to_json
 from model.corpus import REMOTES, Corpus, fetch, from_files, shipped
 from model.encoder import Encoder, n_parameters
-from model.evaluate import DRAWS, Score, held_out_score
+from model.evaluate import DRAWS, Score, held_out_score, windows_of
 from model.mixers import MIXERS
 from model.objective import masked_loss
 from model.optimizer import OPTIMIZERS
@@ -71,6 +71,8 @@ def train(
     training_text, held_out_text = run.corpus.split()
     held_out_ids = tokenizer.encode_corpus(held_out_text)
     encoder = Encoder(run.config)
+    # What the last step could not score is refused before the first.
+    windows_of(held_out_ids, encoder=encoder, tokenizer=tokenizer, length=recipe.eval_length)
     optimizers = OPTIMIZERS[recipe.optimizer](encoder, recipe)
     sampler = Sampler(
         tokenizer.encode_corpus(training_text), tokenizer=tokenizer, recipe=recipe, seed=run.seed
@@ -86,7 +88,7 @@ def train(
         save_checkpoint(out, encoder=encoder, tokenizer=tokenizer, summary=summary)
         return summary
 
-    record, step, recent = Record(), 0, 0.0
+    record, done, recent = Record(), 0, 0.0
     try:
         for step in range(1, recipe.steps + 1):
             batch = sampler.draw()
@@ -94,6 +96,7 @@ def train(
             loss.backward()
             torch.nn.utils.clip_grad_norm_(encoder.parameters(), recipe.clip)
             optimizers.step(step - 1)
+            done = step
             recent += loss.item()
             record.n_tokens += batch.ids.numel()
             if step % recipe.log_every == 0:
@@ -104,11 +107,11 @@ def train(
                 record.held_out.append((step, score(draws=1, max_windows=WINDOWS_ON_THE_WAY)))
                 save(step)
     except KeyboardInterrupt:
-        step -= 1  # the step at hand was not taken, or not wholly counted
+        pass  # the step at hand was not taken; what was done is scored and kept
     final = score()
-    record.held_out.append((step, final))
+    record.held_out.append((done, final))
     held_out = dataclasses.asdict(final) | {"length": recipe.eval_length, "draws": DRAWS}
-    write_report(out, record, save(step, held_out=held_out))
+    write_report(out, record, save(done, held_out=held_out))
     return record
 
 
@@ -167,6 +170,9 @@ def _run(options: argparse.Namespace) -> Run:
     config = dataclasses.replace(preset, recipe=recipe).encoder_config(
         mixer=options.mixer, vocab_size=tokenizer.vocab_size, size=options.size
     )
+    # A preset's windows fill its rows, without room for [CLS] and [SEP].
+    longest = config.max_tokens - tokenizer.n_wrap
+    recipe = dataclasses.replace(recipe, eval_length=min(recipe.eval_length, longest))
     return Run(config=config, recipe=recipe, corpus=corpus, tokenizer=tokenizer, seed=options.seed)
 
 

@@ -46,6 +46,7 @@ def create_app(settings: Settings, model: Model, *, n_workers: int) -> FastAPI:
         version=version("maskwright"),
         summary="Fill a masked word, embed a text, show what each head attends to.",
         lifespan=_lifespan,
+        redirect_slashes=False,
         docs_url="/docs" if settings.docs else None,
         redoc_url=None,
         openapi_url="/openapi.json" if settings.docs else None,
@@ -115,9 +116,9 @@ class Meter:
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         # The template, never the raw path: a scanner must not make a series of each guess.
-        route = getattr(scope.get("route"), "path", "other")
-        known = route != "other" and scope["method"] in scope["route"].methods
-        method = scope["method"] if known else "other"
+        matched, route, method = scope.get("route"), "other", "other"
+        if isinstance(matched, APIRoute) and scope["method"] in (matched.methods or ()):
+            route, method = matched.path, scope["method"]
         self._metrics.http_requests.labels(route, method, f"{status // 100}xx").inc()
         if route in INFERENCE_ROUTES:
             self._metrics.http_seconds.labels(route).observe(seconds)
@@ -177,6 +178,8 @@ def _place(location: Sequence[Any]) -> str:
 
 async def _framework_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, ServiceError):  # FastAPI wraps what reading the body raises
+        return await _service_error(request, error.__cause__)
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         failure: ServiceError = MethodNotAllowed(

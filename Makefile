@@ -1,0 +1,52 @@
+# Two commands do everything on a machine with Python 3.11 or newer: `make serve` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: serve test check dev lock clean help
+
+help:
+	@echo "make serve [MODEL=name-or-directory]   start the service on http://127.0.0.1:8000"
+	@echo "make test                              run the tests"
+	@echo "make dev                               install what training, exporting and tests need"
+	@echo "make check                             formatting, lint and types"
+	@echo "make lock                              resolve the locked requirements anew"
+
+serve: $(VENV)/.serve
+	@$(if $(MODEL),MASKWRIGHT_MODEL=$(MODEL) )$(BIN)/maskwright-serve
+
+test: dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PYTEST)
+	@$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+check: dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+dev: $(VENV)/.dev
+
+lock: dev
+	PATH=$(CURDIR)/$(BIN):$$PATH requirements/lock.sh
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/.venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.serve: $(VENV)/.venv requirements/serve.txt pyproject.toml
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements/serve.txt
+	$(BIN)/pip install --quiet --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.venv requirements/dev.txt pyproject.toml
+	$(BIN)/pip install --quiet --requirement requirements/dev.txt
+	$(BIN)/pip install --quiet --no-deps --editable .
+	@touch $@

@@ -1,0 +1,74 @@
+"""What tests share: tiny encoders with random weights, their artefacts, a running service."""
+
+import os
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests import onnxruntime themselves
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.build import build_artefact
+from model.checkpoint import Checkpoint
+from model.config import PRESETS
+from model.corpus import shipped
+from model.encoder import Encoder
+from model.mixers import MIXERS
+from model.tokenizer import TRAINERS, Tokenizer
+
+torch.set_num_threads(1)
+
+
+def random_encoder(mixer: str, *, vocab_size: int, **fields: object) -> Encoder:
+    """A tiny encoder without any zero weight, so that every path shows in its output."""
+    config = PRESETS["tiny"].encoder_config(mixer=mixer, vocab_size=vocab_size)
+    encoder = Encoder(type(config)(**{**vars(config), **fields})).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.normal_(std=0.3, generator=generator)
+    return encoder
+
+
+def tiny_checkpoint(mixer: str, tokenizer: Tokenizer) -> Checkpoint:
+    """A run that was never trained."""
+    return Checkpoint(random_encoder(mixer, vocab_size=tokenizer.vocab_size), tokenizer, {})
+
+
+@pytest.fixture(scope="session")
+def char_tokenizer() -> Tokenizer:
+    return TRAINERS["char"]([shipped().text])
+
+
+@pytest.fixture(scope="session")
+def artefact_of(
+    tmp_path_factory: pytest.TempPathFactory, char_tokenizer: Tokenizer
+) -> Callable[..., Path]:
+    """Gives the directory of a tiny artefact; each is exported once in a test run.
+
+    Tests must not write to it.
+    """
+    root, texts = tmp_path_factory.mktemp("artefacts"), [shipped().text[:200_000]]
+    made: dict[str, Path] = {}
+
+    def make(mixer: str, *, tokenizer: str = "char") -> Path:
+        name = f"tiny-{tokenizer}-{mixer}".replace("_", "-")
+        if name not in made:
+            trained = (
+                char_tokenizer
+                if tokenizer == "char"
+                else TRAINERS[tokenizer](texts, vocab_size=400)
+            )
+            build_artefact(tiny_checkpoint(mixer, trained), root / name, name=name)
+            made[name] = root / name
+        return made[name]
+
+    return make
+
+
+@pytest.fixture(scope="session", params=MIXERS)
+def artefact(request: pytest.FixtureRequest, artefact_of: Callable[..., Path]) -> Path:
+    """The tiny character artefact of each mixer; tests must not write to it."""
+    return artefact_of(request.param)

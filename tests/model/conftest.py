@@ -1,0 +1,43 @@
+"""What the model's tests share: one tokenizer of each kind, a tiny run, batches with padding."""
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+
+from model.config import PRESETS
+from model.corpus import Corpus, shipped
+from model.tokenizer import TRAINERS, Tokenizer
+from model.train import Run
+
+# For properties. No deadline: on a busy machine a slow example says nothing about the code. The
+# same examples each time, so that a red run is red again.
+examples = settings(deadline=None, derandomize=True, max_examples=30)
+
+
+@pytest.fixture(scope="session")
+def tokenizers(char_tokenizer: Tokenizer) -> dict[str, Tokenizer]:
+    """A tokenizer from each entry of `TRAINERS`."""
+    texts = [shipped().text[:60_000]]
+    trained = {name: train(texts, vocab_size=400) for name, train in TRAINERS.items()}
+    return trained | {"char": char_tokenizer}
+
+
+@pytest.fixture
+def tiny_run(char_tokenizer: Tokenizer) -> Callable[..., Run]:
+    """Gives a run that takes a second; `fields` change its recipe."""
+
+    def make(*, mixer: str = "mhsa", seed: int = 0, **fields: object) -> Run:
+        small = {"row_lengths": (8,), "batch_tokens": 64, "steps": 6, "log_every": 1}
+        small |= {"eval_length": 8, "eval_every": 4}
+        preset = PRESETS["tiny"]
+        return Run(
+            config=preset.encoder_config(mixer=mixer, vocab_size=char_tokenizer.vocab_size),
+            recipe=dataclasses.replace(preset.recipe, **small | fields),
+            corpus=Corpus("excerpt", shipped().text[:2000], "public domain"),
+            tokenizer=char_tokenizer,
+            seed=seed,
+        )
+
+    return make

@@ -1,0 +1,163 @@
+"""Masked batches: exact shares, specials untouched, one seed one sequence."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from model.batches import MaskedBatch, Sampler
+from model.config import Recipe
+from model.corpus import shipped
+from model.tokenizer import TRAINERS, Tokenizer
+
+TEXT = shipped().text[:5000]
+every_kind = pytest.mark.parametrize("kind", TRAINERS)
+
+
+def recipe(**fields: Any) -> Recipe:
+    return Recipe(**{"row_lengths": (16,), "batch_tokens": 320} | fields)
+
+
+def sampler(tokenizer: Tokenizer, text: str = TEXT, *, seed: int = 0, **fields: Any) -> Sampler:
+    ids = tokenizer.encode_corpus(text)
+    return Sampler(ids, tokenizer=tokenizer, recipe=recipe(**fields), seed=seed)
+
+
+def whole(batch: MaskedBatch) -> torch.Tensor:
+    """The rows before masking."""
+    rows = batch.ids.clone()
+    rows[batch.positions[:, 0], batch.positions[:, 1]] = batch.targets
+    return rows
+
+
+def shown(batch: MaskedBatch) -> torch.Tensor:
+    """What the encoder sees at the masked positions."""
+    return batch.ids[batch.positions[:, 0], batch.positions[:, 1]]
+
+
+@every_kind
+@pytest.mark.parametrize("mask_rate", [0.01, 0.15, 0.3])
+def test_the_share_of_masked_tokens_is_exact(
+    tokenizers: dict[str, Tokenizer], kind: str, mask_rate: float
+) -> None:
+    batch = sampler(tokenizers[kind], mask_rate=mask_rate).draw()
+    assert len(batch.targets) == round(320 * mask_rate)
+    assert len(batch.positions.unique(dim=0)) == len(batch.positions)
+    assert (shown(batch) == tokenizers[kind].mask_id).all()
+
+
+def test_at_least_one_token_is_masked(char_tokenizer: Tokenizer) -> None:
+    batch = sampler(char_tokenizer, row_lengths=(4,), batch_tokens=4, mask_rate=0.01).draw()
+    assert len(batch.targets) == 1
+
+
+@every_kind
+def test_the_shares_of_random_and_kept_tokens_are_exact(
+    tokenizers: dict[str, Tokenizer], kind: str
+) -> None:
+    tokenizer = tokenizers[kind]
+    batch = sampler(tokenizer, mask_rate=0.5, random_share=0.25, keep_share=0.5).draw()
+    n_random, n_kept = 40, 80  # of 160
+    is_mask, is_same = shown(batch) == tokenizer.mask_id, shown(batch) == batch.targets
+    assert is_mask.sum() == 160 - n_random - n_kept
+    # A random token is by chance the one that stood there.
+    assert n_kept <= is_same.sum() <= n_kept + 10
+    assert not set(tokenizer.special_ids).intersection(shown(batch)[~is_mask].tolist())
+
+
+@every_kind
+def test_special_tokens_are_never_masked(tokenizers: dict[str, Tokenizer], kind: str) -> None:
+    tokenizer = tokenizers[kind]
+    drawn = sampler(tokenizer, "To [MASK] 漢 be 字 or\n" * 200, mask_rate=0.3)
+    for _ in range(5):
+        assert not tokenizer.special_ids.intersection(drawn.draw().targets.tolist())
+
+
+@every_kind
+def test_where_ordinary_tokens_are_too_few_for_the_rate_all_are_masked(
+    tokenizers: dict[str, Tokenizer], kind: str
+) -> None:
+    tokenizer = tokenizers[kind]
+    batch = sampler(tokenizer, "e[MASK][MASK]\n" * 200, mask_rate=0.9).draw()
+    is_special = torch.isin(whole(batch), torch.tensor([*tokenizer.special_ids]))
+    assert len(batch.targets) == (~is_special).sum() < 0.9 * 320
+    assert not tokenizer.special_ids.intersection(batch.targets.tolist())
+
+
+@every_kind
+def test_a_row_is_a_stretch_of_the_text_between_prefix_and_suffix(
+    tokenizers: dict[str, Tokenizer], kind: str
+) -> None:
+    tokenizer = tokenizers[kind]
+    ids = tokenizer.encode_corpus(TEXT)
+    n_text = 16 - tokenizer.n_wrap
+    stretches = {tuple(ids[i : i + n_text].tolist()) for i in range(len(ids) - n_text + 1)}
+    batch = sampler(tokenizer).draw()
+    assert batch.ids.shape == (20, 16)
+    for row in whole(batch).tolist():
+        text = tuple(row[len(tokenizer.prefix) : 16 - len(tokenizer.suffix)])
+        assert text in stretches
+        assert row == tokenizer.wrap(text)
+
+
+def test_rows_reach_both_ends_of_the_text(char_tokenizer: Tokenizer) -> None:
+    drawn = sampler(char_tokenizer, "abcdef", row_lengths=(5,), batch_tokens=5 * 20)
+    rows = {tuple(row) for row in whole(drawn.draw()).tolist()}
+    assert rows == {tuple(char_tokenizer.encode(text).ids) for text in ("abcde", "bcdef")}
+
+
+def test_every_row_of_a_batch_is_full(char_tokenizer: Tokenizer) -> None:
+    assert sampler(char_tokenizer).draw().lengths.tolist() == [16] * 20
+
+
+def test_every_row_length_is_drawn_at_the_same_number_of_tokens(char_tokenizer: Tokenizer) -> None:
+    drawn = sampler(char_tokenizer, row_lengths=(8, 16, 32, 32))
+    shapes = [drawn.draw().ids.shape for _ in range(60)]
+    assert {tuple(shape) for shape in shapes} == {(40, 8), (20, 16), (10, 32)}
+    # Named twice, drawn twice as often: 30 of 60 expected, with a standard deviation of 4.
+    assert 15 < sum(shape[1] == 32 for shape in shapes) < 45
+
+
+def test_a_batch_has_at_least_one_row(char_tokenizer: Tokenizer) -> None:
+    assert sampler(char_tokenizer, batch_tokens=3).draw().ids.shape == (1, 16)
+
+
+def equal(one: MaskedBatch, other: MaskedBatch) -> bool:
+    pairs = zip(vars(one).values(), vars(other).values(), strict=True)
+    return all(itertools.starmap(torch.equal, pairs))
+
+
+@every_kind
+def test_the_same_seed_draws_the_same_batches(tokenizers: dict[str, Tokenizer], kind: str) -> None:
+    one, other = (sampler(tokenizers[kind], row_lengths=(8, 16), seed=3) for _ in range(2))
+    assert all(equal(one.draw(), other.draw()) for _ in range(5))
+
+
+def test_what_else_draws_random_numbers_does_not_change_the_batches(
+    char_tokenizer: Tokenizer,
+) -> None:
+    one, other = sampler(char_tokenizer), sampler(char_tokenizer)
+    first = one.draw()
+    torch.manual_seed(1)
+    torch.rand(100)
+    assert equal(first, other.draw())
+
+
+def test_another_seed_or_another_draw_gives_another_batch(char_tokenizer: Tokenizer) -> None:
+    drawn = sampler(char_tokenizer)
+    first = drawn.draw()
+    assert not equal(first, sampler(char_tokenizer, seed=1).draw())
+    assert not equal(first, drawn.draw())
+
+
+@every_kind
+def test_a_text_shorter_than_a_row_is_refused_with_both_lengths(
+    tokenizers: dict[str, Tokenizer], kind: str
+) -> None:
+    tokenizer = tokenizers[kind]
+    n_text = 16 - tokenizer.n_wrap
+    ids = np.full(n_text - 1, 9)
+    with pytest.raises(ValueError, match=rf"has {n_text - 1} tokens; a row takes {n_text}"):
+        Sampler(ids, tokenizer=tokenizer, recipe=recipe(row_lengths=(8, 16)), seed=0)

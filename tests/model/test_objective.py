@@ -1,0 +1,47 @@
+"""The masked-language-model loss."""
+
+import math
+
+import pytest
+import torch
+
+from model.batches import MaskedBatch
+from model.mixers import MIXERS
+from model.objective import masked_loss
+from tests.conftest import random_encoder
+
+every_mixer = pytest.mark.parametrize("mixer", MIXERS)
+
+
+def batch() -> MaskedBatch:
+    ids = torch.randint(3, 11, (2, 6), generator=torch.Generator().manual_seed(0))
+    positions = torch.tensor([[0, 1], [1, 0], [1, 4]])
+    ids[positions[:, 0], positions[:, 1]] = 2
+    return MaskedBatch(ids, torch.tensor([6, 5]), positions, torch.tensor([7, 3, 10]))
+
+
+@every_mixer
+def test_the_loss_is_the_mean_surprise_at_the_masked_tokens(mixer: str) -> None:
+    encoder, given = random_encoder(mixer, vocab_size=11), batch()
+    logits = encoder.logits(encoder(given.ids, given.lengths), given.positions)
+    surprise = [
+        -row.double().log_softmax(dim=0)[target].item()
+        for row, target in zip(logits, given.targets, strict=True)
+    ]
+    # 1e-5: the loss is summed in float32, the check in float64.
+    assert masked_loss(encoder, given).item() == pytest.approx(sum(surprise) / 3, rel=1e-5)
+
+
+@every_mixer
+def test_an_encoder_that_knows_nothing_loses_the_logarithm_of_the_vocabulary(mixer: str) -> None:
+    encoder = random_encoder(mixer, vocab_size=11)
+    torch.nn.init.zeros_(encoder.head.weight)
+    torch.nn.init.zeros_(encoder.head_bias)
+    assert masked_loss(encoder, batch()).item() == pytest.approx(math.log(11), rel=1e-6)
+
+
+@every_mixer
+def test_every_parameter_that_the_rows_reach_learns_from_the_loss(mixer: str) -> None:
+    encoder = random_encoder(mixer, vocab_size=11, max_tokens=6)
+    masked_loss(encoder, batch()).backward()
+    assert all(parameter.grad.any() for parameter in encoder.parameters())

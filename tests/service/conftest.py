@@ -1,0 +1,93 @@
+"""The service, in this process and as a server of its own."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+
+from service.app import create_app
+from service.models import Model, load_model
+from service.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def model_of(artefact_of: Callable[..., Path]) -> Callable[..., Model]:
+    """Gives a tiny model, loaded once in a test run."""
+    loaded: dict[Path, Model] = {}
+
+    def load(mixer: str = "mhsa", *, tokenizer: str = "char") -> Model:
+        path = artefact_of(mixer, tokenizer=tokenizer)
+        if path not in loaded:
+            loaded[path] = load_model(str(path), device="cpu")
+        return loaded[path]
+
+    return load
+
+
+@contextlib.asynccontextmanager
+async def running(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an application between its start and its end."""
+    # An unforeseen failure must reach the client as its answer, as it does behind a server.
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://service") as client,
+    ):
+        yield client
+
+
+@pytest_asyncio.fixture(params=["mhsa", "mlp_mixer"])
+async def client(
+    request: pytest.FixtureRequest, model_of: Callable[..., Model]
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a service with each mixer."""
+    app = create_app(Settings(), model_of(request.param), n_workers=2)
+    async with running(app) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def app(model_of: Callable[..., Model]) -> FastAPI:
+    """The service with default settings, not started."""
+    return create_app(Settings(), model_of(), n_workers=1)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server process."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def server_process(*flags: str, cwd: Path | None = None) -> Iterator[Server]:
+    """`maskwright-serve` on a free port, from its greeting on."""
+    command = [sys.executable, "-m", "service.cli", "--port", "0", *flags]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=os.environ
+    )
+    try:
+        greeting = process.stdout.readline() if process.stdout else ""
+        found = re.search(r"http://\S+", greeting)
+        assert found, f"no greeting: {process.communicate()[1]}"
+        yield Server(process, found.group())
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

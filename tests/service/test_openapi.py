@@ -1,0 +1,41 @@
+"""The OpenAPI document agrees with the code."""
+
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import pytest_asyncio
+from fastapi import FastAPI
+
+from service.app import create_app
+from service.models import Model
+from service.settings import Settings
+from tests.service.conftest import running
+
+
+@pytest_asyncio.fixture
+async def one(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with running(app) as client:
+        yield client
+
+
+async def test_every_endpoint_is_documented_with_its_failures(one: httpx.AsyncClient) -> None:
+    paths = (await one.get("/openapi.json")).json()["paths"]
+    assert set(paths) == {
+        "/fill-mask", "/embed", "/attention", "/info", "/livez", "/readyz", "/metrics",
+    }  # fmt: skip
+    for path in ("/fill-mask", "/embed", "/attention"):
+        answers = paths[path]["post"]["responses"]
+        assert {"200", "400", "404", "413", "415", "422", "424", "429", "500", "503"} <= set(
+            answers
+        )
+
+
+async def test_the_documentation_can_be_switched_off(model_of: Callable[..., Model]) -> None:
+    app = create_app(Settings(docs=False), model_of(), n_workers=1)
+    async with running(app) as client:
+        assert (await client.get("/docs")).status_code == 404
+        assert (await client.get("/openapi.json")).status_code == 404
+
+
+async def test_the_documentation_page_is_served(one: httpx.AsyncClient) -> None:
+    assert "swagger" in (await one.get("/docs")).text.lower()
