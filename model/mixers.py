@@ -165,12 +165,12 @@ class TokenMLP(Mixer):
 def local_weights(d_hidden: int, n_tokens: int) -> Float[Tensor, "d_hidden n_tokens"]:
     """Random weights of units that each look at one stretch of the row.
 
-    The units' centres are spread evenly; their Gaussian windows are by chance 2, 4, 8 or 16
+    The units' centres are spread evenly; their Gaussian windows are by chance 1, 2, 4 or 8
     tokens wide (standard deviation); each unit's weights have norm 1. Neighbours tell most about a
     token, and units that see the whole row have to learn that first.
     """
     centre = torch.arange(d_hidden)[:, None] * (n_tokens / d_hidden)
-    width = torch.tensor([2.0, 4.0, 8.0, 16.0])[torch.randint(4, (d_hidden, 1))]
+    width = torch.tensor([1.0, 2.0, 4.0, 8.0])[torch.randint(4, (d_hidden, 1))]
     window = torch.exp(-0.5 * ((torch.arange(n_tokens) - centre) / width) ** 2)
     weights = torch.randn(d_hidden, n_tokens) * window
     return weights / weights.norm(dim=1, keepdim=True)

@@ -23,7 +23,7 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 class Parameters(BaseModel):
     """Which candidates are wanted."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     top_k: Annotated[int, Field(ge=1, description="Candidates per mask.")] = 5
     targets: Annotated[

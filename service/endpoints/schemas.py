@@ -11,7 +11,7 @@ from service.inference import Inference
 class Body(BaseModel):
     """A request body; an unknown field is an error, or a misspelt option would be a default."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str | None = Field(None, description="Name of the model; the served one if left out.")
 

@@ -1,15 +1,19 @@
 """The OpenAPI document agrees with the code."""
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import httpx
+import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 
 from service.app import create_app
 from service.models import Model
 from service.settings import Settings
-from tests.service.conftest import running
+from tests.service.conftest import running, server_process
 
 
 @pytest_asyncio.fixture
@@ -28,6 +32,21 @@ async def test_every_endpoint_is_documented_with_its_failures(one: httpx.AsyncCl
         assert {"200", "400", "404", "413", "415", "422", "424", "429", "500", "503"} <= set(
             answers
         )
+
+
+@pytest.mark.slow
+def test_generated_requests_meet_only_documented_answers(artefact_of: Callable[..., Path]) -> None:
+    with server_process("--model", str(artefact_of("mlp_mixer"))) as server:
+        # A text without [MASK] fits the schema and is refused all the same.
+        checks = ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
+        command = [str(Path(sys.executable).with_name("st")), "run", f"{server.url}/openapi.json"]
+        ended = subprocess.run(
+            [*command, *checks, "--max-examples", "20", "--seed", "1"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stdout
 
 
 async def test_the_documentation_can_be_switched_off(model_of: Callable[..., Model]) -> None:
