@@ -19,6 +19,7 @@ from model.config import PRESETS, SIZES, EncoderConfig, Recipe, to_json
 from model.corpus import REMOTES, Corpus, fetch, from_files, shipped
 from model.encoder import Encoder, n_parameters
 from model.evaluate import DRAWS, Score, held_out_score, windows_of
+from model.feedforward import FEEDFORWARDS
 from model.mixers import MIXERS
 from model.objective import masked_loss
 from model.optimizer import OPTIMIZERS
@@ -150,7 +151,8 @@ def _train_with_progress(run: Run, out: Path) -> Record:
             figures = f"loss {loss:.3f}  {record.tokens_per_second:,.0f} tokens/s"
             progress.update(bar, completed=step, figures=figures)
             for scored, score in record.held_out[said:]:
-                console.print(f"step {scored}: training loss {loss:.3f}, held-out {score}")
+                line = f"step {scored}: training loss {loss:.3f}, held-out {score}"
+                console.print(f"{line}, {record.tokens_per_second:,.0f} tokens/s", soft_wrap=True)
             said = len(record.held_out)
 
         return train(run, out, tell=tell)
@@ -158,22 +160,24 @@ def _train_with_progress(run: Run, out: Path) -> Record:
 
 def _run(options: argparse.Namespace) -> Run:
     preset = PRESETS[options.preset]
-    changes = {
-        name: getattr(options, name)
-        for name in ("steps", "tokenizer", "vocab_size")
-        if getattr(options, name) is not None
-    }
-    recipe = dataclasses.replace(preset.recipe, **changes)
+    given = _given(options, "steps", "tokenizer", "vocab_size")
+    recipe = dataclasses.replace(preset.recipe, **given)
     corpus = _corpus(options)
     texts = [corpus.text] if recipe.tokenizer == "char" else [corpus.split()[0]]
     tokenizer = TRAINERS[recipe.tokenizer](texts, vocab_size=recipe.vocab_size)
     config = dataclasses.replace(preset, recipe=recipe).encoder_config(
         mixer=options.mixer, vocab_size=tokenizer.vocab_size, size=options.size
     )
+    config = dataclasses.replace(config, **_given(options, "activation", "dropout"))
     # A preset's windows fill its rows, without room for [CLS] and [SEP].
     longest = config.max_tokens - tokenizer.n_wrap
     recipe = dataclasses.replace(recipe, eval_length=min(recipe.eval_length, longest))
     return Run(config=config, recipe=recipe, corpus=corpus, tokenizer=tokenizer, seed=options.seed)
+
+
+def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those of the options that were given: they go before the preset's."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
 def _corpus(options: argparse.Namespace) -> Corpus:
@@ -191,6 +195,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", choices=PRESETS, default="shakespeare")
     parser.add_argument("--mixer", choices=MIXERS, default="mhsa")
     parser.add_argument("--size", choices=SIZES, help="other width, depth and heads")
+    parser.add_argument("--activation", choices=FEEDFORWARDS, help="other than the preset's")
+    parser.add_argument("--dropout", type=float, help="share dropped, other than the preset's")
     parser.add_argument("--text", type=Path, nargs="+", metavar="FILE", help="UTF-8 text, .xz too")
     parser.add_argument("--corpus", choices=REMOTES, help="download a public corpus")
     parser.add_argument("--tokenizer", choices=TRAINERS, help="other than the preset's")

@@ -30,6 +30,7 @@ class Window:
 
     Attributes:
         text: The whole text.
+        index: Its place in the list it came in; None if it came by itself.
         ids: Token ids of the part, prefix and suffix included.
         spans: Where each of them stands in the text, in code points; empty for prefix and suffix.
         start, stop: The part, in tokens of the text.
@@ -37,6 +38,7 @@ class Window:
     """
 
     text: str
+    index: int | None
     ids: list[int]
     spans: list[tuple[int, int]]
     start: int
@@ -113,8 +115,10 @@ class Inference:
         self._metrics.truncated.labels(task).inc(sum(window.truncated for window in windows))
         return windows
 
-    async def answers(self, works: Sequence[Work], *, graph: str, task: str) -> list[Outcome]:
-        """The model's answers in order; a failure names its text.
+    async def answers(
+        self, windows: Sequence[Window], works: Sequence[Work], *, graph: str, task: str
+    ) -> list[Outcome]:
+        """The model's answers to the work of each window, in order; a failure names its text.
 
         Raises:
             Overloaded, Draining: Nothing was queued.
@@ -123,8 +127,12 @@ class Inference:
         futures = self._scheduler.submit([self.model.item(graph, work) for work in works])
         try:
             outcomes = await asyncio.gather(*futures)
-        except ServiceError:
-            _number(futures)
+        except ServiceError as error:
+            error.index = next(
+                window.index
+                for window, future in zip(windows, futures, strict=True)
+                if future.done() and not future.cancelled() and future.exception() is error
+            )
             raise
         finally:
             for future in futures:
@@ -132,7 +140,7 @@ class Inference:
         self._metrics.texts.labels(task).inc(len(works))
         return outcomes
 
-    def mask_columns(self, window: Window, *, index: int | None) -> tuple[int, ...]:
+    def mask_columns(self, window: Window) -> tuple[int, ...]:
         """Where a text's masks are.
 
         Raises:
@@ -140,7 +148,7 @@ class Inference:
         """
         columns = window.columns_of(self.model.tokenizer.mask_id)
         if not columns:
-            raise NoMask(index=index)
+            raise NoMask(index=window.index)
         return columns
 
     def keep_masks(self, ids: Sequence[int], room: int) -> int:
@@ -174,9 +182,11 @@ class Inference:
             except ServiceError as error:
                 error.index = index
                 raise
-        return self._part(text, encoded, start, min(n_tokens, start + room))
+        return self._part(text, index, encoded, start, min(n_tokens, start + room))
 
-    def _part(self, text: str, encoded: Encoded, start: int, stop: int) -> Window:
+    def _part(
+        self, text: str, index: int | None, encoded: Encoded, start: int, stop: int
+    ) -> Window:
         tokenizer = self.model.tokenizer
         before, after = encoded.offsets[start][0], encoded.offsets[stop - 1][1]
         spans = [
@@ -185,15 +195,4 @@ class Inference:
             *[(after, after)] * len(tokenizer.suffix),
         ]
         ids = tokenizer.wrap(encoded.ids[start:stop])
-        return Window(text, ids, spans, start, stop, len(encoded.ids))
-
-
-def _number(futures: "Sequence[asyncio.Future[Outcome]]") -> None:
-    """Give each failure the index of its text."""
-    if len(futures) == 1:
-        return
-    for index, future in enumerate(futures):
-        if future.done() and not future.cancelled():
-            error = future.exception()
-            if isinstance(error, ServiceError):
-                error.index = index
+        return Window(text, index, ids, spans, start, stop, len(encoded.ids))

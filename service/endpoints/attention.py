@@ -71,7 +71,7 @@ async def attention(body: AttentionBody, service: Service) -> Response:
     windows = await service.windows(body.inputs, task="attention", truncate=body.truncate)
     _check_size(windows, layers, heads, service)
     works = [Work(window.ids, frozenset({"mixing_weights"})) for window in windows]
-    outcomes = await service.answers(works, graph="attention", task="attention")
+    outcomes = await service.answers(windows, works, graph="attention", task="attention")
 
     def answer() -> Response:
         texts = [

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from service.endpoints.schemas import Body, Service, Texts, Truncate
 from service.errors import COMMON, InvalidField, NonFinite, NotOffered, documented
-from service.inference import Inference, keep_left, keep_right
+from service.inference import Inference, Window, keep_left, keep_right
 from service.models import Work
 from service.wire import JsonRoute, json_answer
 
@@ -48,9 +48,9 @@ async def embed(body: EmbedBody, service: Service) -> Response:
     )
     output = f"pooled_{body.pooling}"
     works = [Work(window.ids, frozenset({output})) for window in windows]
-    outcomes = await service.answers(works, graph="encode", task="embed")
+    outcomes = await service.answers(windows, works, graph="encode", task="embed")
     vectors = np.stack([outcome.value[output] for outcome in outcomes])[:, : body.dimensions]
-    vectors = _unit(vectors) if body.normalize else np.ascontiguousarray(vectors)
+    vectors = _unit(vectors, windows) if body.normalize else np.ascontiguousarray(vectors)
     return json_answer(vectors, windows=windows)
 
 
@@ -66,7 +66,7 @@ def _check(body: EmbedBody, service: Inference) -> None:
         )
 
 
-def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
+def _unit(vectors: NDArray[Any], windows: list[Window]) -> NDArray[Any]:
     """Vectors of length 1.
 
     Raises:
@@ -74,7 +74,6 @@ def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not lengths.all():
-        index = int(np.argmin(lengths)) if len(vectors) > 1 else None
-        raise NonFinite(index=index)
+        raise NonFinite(index=windows[int(np.argmin(lengths))].index)
     unit: NDArray[Any] = vectors / lengths
     return unit

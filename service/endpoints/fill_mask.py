@@ -93,14 +93,10 @@ async def fill_mask(body: FillMaskBody, service: Service) -> Response:
     windows = await service.windows(
         body.inputs, task="fill-mask", truncate=body.truncate, keep=service.keep_masks
     )
-    listed = not isinstance(body.inputs, str)
     whole = targets is not None or top_k > N_TOP
     outputs = frozenset({"mask_logprobs"} if whole else {"top_logprobs", "top_ids"})
-    works = [
-        Work(window.ids, outputs, service.mask_columns(window, index=i if listed else None))
-        for i, window in enumerate(windows)
-    ]
-    outcomes = await service.answers(works, graph="encode", task="fill-mask")
+    works = [Work(window.ids, outputs, service.mask_columns(window)) for window in windows]
+    outcomes = await service.answers(windows, works, graph="encode", task="fill-mask")
     results = [
         _masks(window, work, *_best(outcome.value, top_k, targets), service)
         for window, work, outcome in zip(windows, works, outcomes, strict=True)
@@ -108,7 +104,7 @@ async def fill_mask(body: FillMaskBody, service: Service) -> Response:
     if body.details:
         return json_answer(_details(windows, results, service), windows=windows)
     flat = [_flat(masks) for masks in results]
-    return json_answer(flat if listed else flat[0], windows=windows)
+    return json_answer(flat[0] if isinstance(body.inputs, str) else flat, windows=windows)
 
 
 def _target_ids(targets: list[str] | None, tokenizer: Tokenizer) -> NDArray[np.int64] | None:

@@ -1,5 +1,6 @@
 """Token mixers: invariance to padding and neighbours for each, and what each computes."""
 
+import copy
 import functools
 import math
 
@@ -157,6 +158,15 @@ def test_attention_weights_are_shares_of_the_real_positions(
     assert (weights >= 0).all()
     sums = weights.sum(dim=3).transpose(1, 2)[real]
     torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-6)  # rounding
+
+
+def test_a_lone_position_attends_to_itself_alone_however_low_its_score() -> None:
+    layer = copy.deepcopy(mixer("mhsa"))
+    assert isinstance(layer, SelfAttention)
+    layer.key.weight.copy_(-layer.query.weight)  # scores are minus a square
+    x, real = rows([1], padding=5)
+    _, weights = layer.with_weights(30 * x, real)
+    assert (weights[0, :, 0, 0] == 1).all()
 
 
 def rotated(x_TK: Tensor) -> Tensor:
