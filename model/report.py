@@ -17,7 +17,7 @@ class Record:
 
     Attributes:
         train: (step, mean training loss since the last point), in nats.
-        held_out: (step, score on the held-out windows).
+        held_out: (step, score on the first held-out windows); the last one is on all of them.
         n_tokens: Tokens trained on.
     """
 
@@ -69,9 +69,11 @@ def plot_losses(path: Path, record: Record, *, title: str) -> None:
         steps, losses = zip(*record.train, strict=True)
         axes.plot(steps, losses, color="0.6", linewidth=1, label="training (its own mask rate)")
     if record.held_out:
-        steps = tuple(step for step, _ in record.held_out)
-        losses = tuple(score.loss for _, score in record.held_out)
-        axes.plot(steps, losses, "o-", label=f"held out, 15 % masked: {losses[-1]:.3f}")
+        *on_the_way, (last, final) = record.held_out
+        steps = [step for step, _ in on_the_way]
+        losses = [score.loss for _, score in on_the_way]
+        axes.plot(steps, losses, "o-", label="held out, 15 % masked, first windows")
+        axes.plot([last], [final.loss], "*", label=f"held out, all windows: {final.loss:.3f}")
     axes.set(title=title, xlabel="step", ylabel="loss, nats per masked token")
     axes.grid(alpha=0.3)
     axes.legend()
