@@ -95,7 +95,7 @@ class Recipe:
     vocab_size: int = 8192
     row_lengths: tuple[int, ...] = (16, 32, 64, 64)
     batch_tokens: int = 2048
-    steps: int = 1000
+    steps: int = 700
     mask_rate: float = 0.3
     random_share: float = 0.0
     keep_share: float = 0.0

@@ -70,9 +70,9 @@ def plot_losses(path: Path, record: Record, *, title: str) -> None:
         axes.plot(steps, losses, color="0.6", linewidth=1, label="training (its own mask rate)")
     if record.held_out:
         *on_the_way, (last, final) = record.held_out
-        steps = [step for step, _ in on_the_way]
-        losses = [score.loss for _, score in on_the_way]
-        axes.plot(steps, losses, "o-", label="held out, 15 % masked, first windows")
+        at = [step for step, _ in on_the_way]
+        reached = [score.loss for _, score in on_the_way]
+        axes.plot(at, reached, "o-", label="held out, 15 % masked, first windows")
         axes.plot([last], [final.loss], "*", label=f"held out, all windows: {final.loss:.3f}")
     axes.set(title=title, xlabel="step", ylabel="loss, nats per masked token")
     axes.grid(alpha=0.3)

@@ -67,6 +67,12 @@ def test_the_shares_of_random_and_kept_tokens_are_exact(
     assert not set(tokenizer.special_ids).intersection(shown(batch)[~is_mask].tolist())
 
 
+def test_a_random_token_is_any_ordinary_one_and_never_a_special_one() -> None:
+    tokenizer = TRAINERS["char"](["ab\n"])  # as many specials as characters
+    drawn = sampler(tokenizer, "ab\n" * 50, mask_rate=0.5, random_share=1.0).draw()
+    assert set(shown(drawn).tolist()) == set(tokenizer.encode("ab\n").ids)
+
+
 @every_kind
 def test_special_tokens_are_never_masked(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     tokenizer = tokenizers[kind]

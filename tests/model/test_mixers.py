@@ -251,6 +251,6 @@ def test_local_units_have_weights_of_norm_one_that_lie_around_evenly_spread_cent
     torch.manual_seed(0)
     weights = local_weights(32, 256)
     torch.testing.assert_close(weights.norm(dim=1), torch.ones(32), rtol=0, atol=1e-6)  # rounding
-    far = (torch.arange(256) - 8 * torch.arange(32)[:, None]).abs() > 5 * 16
+    far = (torch.arange(256) - 8 * torch.arange(32)[:, None]).abs() > 5 * 8
     # Five standard deviations of the widest window: exp(-12.5) = 4e-6 of the weight at the centre.
     assert 0 < weights[far].abs().max() < 1e-3

@@ -13,6 +13,7 @@ import torch
 from model.checkpoint import FILE_NAME, load_checkpoint
 from model.corpus import Corpus, shipped
 from model.evaluate import held_out_score
+from model.feedforward import FEEDFORWARDS
 from model.mixers import MIXERS
 from model.optimizer import OPTIMIZERS
 from model.report import Record
@@ -204,6 +205,23 @@ def test_the_tokenizer_of_the_command_is_trained_on_the_training_text_only(tmp_p
 def test_the_command_trains_another_size(text_file: Path, tmp_path: Path) -> None:
     assert main(command(text_file, tmp_path / "run", "--size", "small", steps=1)) == 0
     assert load_checkpoint(tmp_path / "run").config.d_model == 128
+
+
+@pytest.mark.parametrize("activation", FEEDFORWARDS)
+def test_the_command_takes_another_activation_and_dropout(
+    text_file: Path, tmp_path: Path, activation: str
+) -> None:
+    more = ("--activation", activation, "--dropout", "0.25")
+    assert main(command(text_file, tmp_path / "run", *more, steps=1)) == 0
+    config = load_checkpoint(tmp_path / "run").config
+    assert (config.activation, config.dropout) == (activation, 0.25)
+
+
+def test_a_setting_out_of_its_range_is_said_in_one_line(
+    text_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(text_file, tmp_path / "run", "--dropout", "1")) == 2
+    assert capsys.readouterr().err == "maskwright-train: dropout=1.0; at least 0 and below 1\n"
 
 
 class InterruptingStream(io.StringIO):
