@@ -69,10 +69,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise ValueError(f"{path} is damaged: {cause}") from None
     if metadata.get("format") != FORMAT:
         raise ValueError(f"{path} is no checkpoint of ours: format {metadata.get('format')!r}")
-    encoder = Encoder(encoder_config_from_json(json.loads(metadata["config"])))
-    encoder.load_state_dict(weights)
-    tokenizer = Tokenizer.from_json(metadata["tokenizer"])
-    return Checkpoint(encoder.eval(), tokenizer, json.loads(metadata["summary"]))
+    try:
+        encoder = Encoder(encoder_config_from_json(json.loads(metadata["config"])))
+        encoder.load_state_dict(weights)
+        tokenizer = Tokenizer.from_json(metadata["tokenizer"])
+        summary = json.loads(metadata["summary"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as cause:  # torch's is a RuntimeError
+        raise ValueError(f"{path} does not fit itself: {cause}") from None
+    return Checkpoint(encoder.eval(), tokenizer, summary)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

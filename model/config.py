@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,8 +148,7 @@ class Preset:
         fields: dict[str, Any] = {"max_tokens": self.max_tokens} | SIZES[self.size]
         fields |= {"tied_head": self.recipe.tokenizer != "char"} | dict(self.encoder)
         if size is not None:
-            if size not in SIZES:
-                raise ValueError(f"size={size!r}; one of: {', '.join(SIZES)}")
+            check_choice("size", size, SIZES)
             fields |= SIZES[size]
         fields |= self.by_mixer.get(mixer, {})
         return EncoderConfig(mixer=mixer, vocab_size=vocab_size, **fields)
@@ -197,6 +196,12 @@ PRESETS: dict[str, Preset] = {
     "shakespeare": Preset(size="small", max_tokens=64, recipe=Recipe()),
     "labml": LABML,
 }
+
+
+def check_choice(field: str, value: str, choices: Collection[str]) -> None:
+    """Raise ValueError, naming the choices, if `value` is none of them."""
+    if value not in choices:
+        raise ValueError(f"{field}={value!r}; one of: {', '.join(choices)}")
 
 
 def to_json(config: EncoderConfig | Recipe) -> dict[str, Any]:

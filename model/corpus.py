@@ -1,6 +1,7 @@
 """Where training text comes from: the one that ships, files, or a named public corpus."""
 
 import hashlib
+import http.client
 import lzma
 import os
 import urllib.request
@@ -78,8 +79,7 @@ def fetch(name: str, *, cache: Path | None = None) -> Corpus:
         raise ValueError(f"corpus={name!r}; one of: shakespeare, {', '.join(REMOTES)}")
     remote, path = REMOTES[name], (cache or cache_directory()) / f"{name}.txt"
     if not path.exists():
-        with urllib.request.urlopen(remote.url, timeout=60) as answer:
-            data: bytes = answer.read()
+        data = _download(remote.url)
         _check(data, remote, source=remote.url)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(f".{os.getpid()}.part")
@@ -93,6 +93,15 @@ def fetch(name: str, *, cache: Path | None = None) -> Corpus:
 def cache_directory() -> Path:
     """Where downloads are kept: `$XDG_CACHE_HOME/maskwright`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "maskwright"
+
+
+def _download(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            data: bytes = answer.read()
+    except http.client.HTTPException as cause:  # cut short, say; the rest are OSErrors
+        raise OSError(f"{url} could not be read: {cause!r}") from None
+    return data
 
 
 def _check(data: bytes, remote: Remote, *, source: str) -> None:

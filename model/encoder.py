@@ -1,12 +1,10 @@
 """The encoder: an embedding, pre-norm blocks, a final norm and a head on the masked positions."""
 
-from collections.abc import Mapping
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from model.config import EncoderConfig
+from model.config import EncoderConfig, check_choice
 from model.feedforward import ACTIVATIONS, FEEDFORWARDS
 from model.layers import linear, norm
 from model.mixers import MIXERS
@@ -52,9 +50,9 @@ class Encoder(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        _known("mixer", config.mixer, MIXERS)
-        _known("activation", config.activation, FEEDFORWARDS)
-        _known("token_activation", config.token_activation, ACTIVATIONS)
+        check_choice("mixer", config.mixer, MIXERS)
+        check_choice("activation", config.activation, FEEDFORWARDS)
+        check_choice("token_activation", config.token_activation, ACTIVATIONS)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
@@ -104,8 +102,3 @@ def real_positions(
 def n_parameters(encoder: Encoder) -> int:
     """Trained numbers, each counted once."""
     return sum(parameter.numel() for parameter in encoder.parameters())
-
-
-def _known(field: str, value: str, choices: Mapping[str, object]) -> None:
-    if value not in choices:
-        raise ValueError(f"{field}={value!r}; one of: {', '.join(choices)}")

@@ -127,18 +127,19 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("checkpoint", type=Path, help="a run's directory or checkpoint file")
     parser.add_argument("--data", type=Path, nargs="+", help="text files; the last tenth is scored")
-    parser.add_argument("--length", type=int, default=64, help="tokens in a window (64)")
+    parser.add_argument("--length", type=int, help="tokens in a window (64, or what fits)")
     parser.add_argument("--draws", type=int, default=DRAWS, help=f"mask draws ({DRAWS})")
     options = parser.parse_args(arguments)
     try:
         checkpoint = load_checkpoint(options.checkpoint)
         corpus: Corpus = from_files(options.data) if options.data else shipped()
         ids = checkpoint.tokenizer.encode_corpus(corpus.split()[1])
+        longest = checkpoint.config.max_tokens - checkpoint.tokenizer.n_wrap
         score = held_out_score(
             checkpoint.encoder,
             ids,
             tokenizer=checkpoint.tokenizer,
-            length=options.length,
+            length=min(64, longest) if options.length is None else options.length,
             draws=options.draws,
         )
     except (ValueError, OSError) as error:

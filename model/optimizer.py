@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from model.config import Recipe
+from model.config import Recipe, check_choice
 from model.encoder import Encoder
 
 
@@ -67,6 +67,7 @@ class Optimizers:
     """The optimizers of one run, under one schedule."""
 
     def __init__(self, parts: list[torch.optim.Optimizer], *, recipe: Recipe) -> None:
+        check_choice("schedule", recipe.schedule, SCHEDULES)
         self._parts = parts
         self._peaks = [[group["lr"] for group in part.param_groups] for part in parts]
         self._recipe = recipe
@@ -82,7 +83,7 @@ class Optimizers:
 
 
 def linear_schedule(step: int, recipe: Recipe) -> float:
-    """Up over the warm-up, then straight down to zero at the last step."""
+    """Up over the warm-up, then straight down to zero just after the last step."""
     rise = (step + 1) / max(1, recipe.warmup_steps)
     fall = (recipe.steps - step) / max(1, recipe.steps - recipe.warmup_steps)
     return min(1.0, rise, fall)

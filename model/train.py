@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from model.batches import Sampler
 from model.checkpoint import save_checkpoint
-from model.config import PRESETS, SIZES, EncoderConfig, Recipe, to_json
+from model.config import PRESETS, SIZES, EncoderConfig, Recipe, check_choice, to_json
 from model.corpus import REMOTES, Corpus, fetch, from_files, shipped
 from model.encoder import Encoder, n_parameters
 from model.evaluate import DRAWS, Score, held_out_score, windows_of
@@ -69,6 +69,7 @@ def train(
     """
     torch.manual_seed(run.seed)
     recipe, tokenizer = run.recipe, run.tokenizer
+    check_choice("optimizer", recipe.optimizer, OPTIMIZERS)
     training_text, held_out_text = run.corpus.split()
     held_out_ids = tokenizer.encode_corpus(held_out_text)
     encoder = Encoder(run.config)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import resource
 import struct
 from collections.abc import Iterator
@@ -169,3 +170,13 @@ def test_a_reader_that_has_the_old_file_open_keeps_it(tmp_path: Path) -> None:
         write_atomically(path, b"new")
         assert reader.read() == b"old"
     assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("field", ["config", "tokenizer", "summary"])
+def test_a_checkpoint_whose_parts_do_not_fit_names_its_path(field: str, path: Path) -> None:
+    data = path.read_bytes()
+    (n_header,) = struct.unpack("<Q", data[:8])
+    metadata = json.loads(data[8 : 8 + n_header])["__metadata__"]
+    save_file(load_file(path), path, metadata | {field: "{}" if field == "config" else "{"})
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        load_checkpoint(path)

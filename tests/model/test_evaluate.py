@@ -209,7 +209,7 @@ def test_the_command_prints_the_score_of_the_held_out_tenth(
 def test_the_command_scores_the_shipped_text_by_default(
     run_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(run_directory), "--length", "32", "--draws", "1"]) == 0
+    assert main([str(run_directory), "--draws", "1"]) == 0
     n_windows = len(shipped().split()[1]) // 32
     n_masked = protocol_masks(1, n_windows, 32).sum()
     assert f"({n_masked:,} tokens)" in capsys.readouterr().out
