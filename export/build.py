@@ -2,7 +2,6 @@
 
 import base64
 import json
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
@@ -65,7 +64,7 @@ def build_artefact(
         directory.mkdir()
         _fill(checkpoint, directory, name=name, tell=tell)
         if out.exists():
-            shutil.rmtree(out)
+            out.replace(Path(scratch) / "replaced")  # goes with the scratch directory
         directory.replace(out)
 
 

@@ -158,7 +158,7 @@ async def _invalid_body(request: Request, error: Exception) -> Response:
         return await _service_error(request, failure)
     if first["type"] == "missing" and first["loc"] == ("body",):
         return await _service_error(request, MalformedJson("The body is empty; JSON is wanted."))
-    if first["type"] == "model_attributes_type":
+    if first["type"] == "model_attributes_type" and len(first["loc"]) == 1:
         return await _service_error(request, InvalidField("The body must be a JSON object."))
     reason = first["msg"].removeprefix("Value error, ")
     failure = InvalidField(f"{_place(first['loc'][1:])}: {reason}.")
@@ -186,7 +186,7 @@ async def _framework_error(request: Request, error: Exception) -> Response:
             f"This path takes {allowed}.", headers={"allow": allowed}
         )
     elif error.status_code == 404:
-        failure = NotFound("There is no such path; /docs lists them.")
+        failure = NotFound("There is no such path.")
     elif error.status_code == 400:
         failure = MalformedJson("The body could not be read as JSON.")
     else:

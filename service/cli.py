@@ -26,6 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, InvalidArtefact, ProviderUnavailable) as error:
         print(f"maskwright-serve: {error}", file=sys.stderr)  # noqa: T201 the command's output
         return 2
+    except KeyboardInterrupt:
+        return 130
     provider = model.engine.provider
     cores = settings.threads or len(os.sched_getaffinity(0))
     app = create_app(settings, model, n_workers=provider.n_workers or cores)

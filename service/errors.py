@@ -147,8 +147,8 @@ class AnswerTooLarge(ServiceError):
 
     def __init__(self, *, n_bytes: int, limit: int) -> None:
         super().__init__(
-            f"The answer would hold {n_bytes} bytes of weights; at most {limit} are sent. "
-            "Ask for fewer layers, heads or texts, or shorter ones."
+            f"The answer would have some {n_bytes} bytes; at most {limit} are sent. "
+            "Ask for less of each text, or for fewer or shorter ones."
         )
 
 
@@ -168,12 +168,12 @@ class BackendError(ServiceError):
 
 
 class NonFinite(ServiceError):
-    """The graph answered with NaN or infinity."""
+    """The graph answered with NaN, infinity, or a vector of length 0 that has no direction."""
 
     status, code, error_type = 424, "non_finite", "Backend"
 
     def __init__(self, *, index: int | None = None) -> None:
-        super().__init__("The model's answer to this text is not finite.", index=index)
+        super().__init__("The model has no finite answer to this text.", index=index)
 
 
 class Overloaded(ServiceError):

@@ -31,7 +31,7 @@ TASKS = ("fill-mask", "embed", "attention")
 GRAPHS = ("encode", "attention")
 STATUS_CLASSES = ("2xx", "4xx", "5xx")
 REFUSALS = ("overloaded", "draining", "too_large", "invalid")
-FAILURES = ("backend_error", "non_finite", "internal")
+FAILURES = ("backend_error", "non_finite")
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,14 @@ class Work:
         ids: Token ids, prefix and suffix included.
         mask_columns: Where its masks are.
         outputs: The graph's outputs that are wanted.
+        layers, heads: Of the mixing weights, those that are wanted.
     """
 
     ids: Sequence[int]
     outputs: frozenset[str]
     mask_columns: tuple[int, ...] = ()
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
 
 
 class Model:
@@ -59,6 +62,8 @@ class Model:
         self.n_heads: int = config["n_heads"]
         self.poolings: tuple[str, ...] = tuple(artefact.manifest["poolings"])
         self.kind = KINDS[artefact.manifest["mixer"]]
+        if self.max_tokens <= self.tokenizer.n_wrap:
+            raise InvalidArtefact(f"{artefact.name}: max_tokens is {self.max_tokens}")
         if self.tokenizer.vocab_size != config["vocab_size"]:
             raise InvalidArtefact(
                 f"{artefact.name}: the tokenizer has {self.tokenizer.vocab_size} ids, "
@@ -96,10 +101,6 @@ class Model:
             fixed_cost=len(work.mask_columns) * self._mask_cost,
             quadratic_cost=self._attention_cost if graph == "attention" else 0.0,
         )
-
-    def attention_bytes(self, n_tokens: int, *, n_layers: int, n_heads: int) -> int:
-        """Size of a text's mixing weights as float32."""
-        return n_layers * n_heads * n_tokens * n_tokens * 4
 
     def run(self, graph: str, payloads: Sequence[Work]) -> Sequence[dict[str, Array] | NonFinite]:
         """The wanted outputs of each text, cropped to it."""
@@ -172,13 +173,18 @@ def load_model(source: str, *, device: str) -> Model:
     for provider in providers:
         try:
             model = Model(artefact, provider)
+            model.verify()
+            model.warm_up()
         except ProviderUnavailable:
             if provider is providers[-1]:
                 raise
-            continue
-        model.verify()
-        model.warm_up()
-        return model
+        except InvalidArtefact:
+            raise
+        except Exception as cause:  # hashes can be right and graphs or facts wrong
+            reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
+            raise InvalidArtefact(f"{artefact.name} cannot be served: {reason}") from cause
+        else:
+            return model
     raise AssertionError("there is always a provider to try")
 
 
@@ -209,7 +215,9 @@ def _crop(
         if name in PER_MASK:
             answer[name] = array[masks]
         elif name == "mixing_weights":
-            answer[name] = array[row, :, :, :n_tokens, :n_tokens]
+            # Copied: a view would hold the whole batch's weights until the last text is done.
+            chosen = array[row][np.ix_(work.layers, work.heads)]
+            answer[name] = np.ascontiguousarray(chosen[:, :, :n_tokens, :n_tokens])
         else:
             answer[name] = array[row]
     return answer

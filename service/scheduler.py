@@ -209,9 +209,8 @@ class Scheduler:
         for length in _outwards(first, list(lengths)):
             while length in lengths:
                 waiting, at = lengths[length][0], max(longest, length)
-                if at > longest:
-                    cost = sum(member.item.cost_at(at) for member in members)
-                grown = cost + waiting.item.cost_at(at)
+                so_far = cost if at == longest else sum(m.item.cost_at(at) for m in members)
+                grown = so_far + waiting.item.cost_at(at)
                 if members and grown > self._max_batch_cost:
                     break
                 self._pop(lengths, length)

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn with our limits, one process a device, a clean end."""
+"""The HTTP server: uvicorn, one process a device, a greeting and a clean end."""
 
 import asyncio
 import contextlib

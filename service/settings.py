@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,7 @@ class Settings:
     max_texts: int = _setting(1024, "texts in one request", low=1)
     max_body_bytes: int = _setting(1_048_576, "bytes in a request's body", low=1)
     max_answer_bytes: int = _setting(
-        16_777_216, "bytes of weights in one /attention answer, as float32", low=1
+        16_777_216, "bytes of JSON in one /fill-mask or /attention answer, estimated", low=1
     )
     auto_truncate: bool = _setting(
         True, "cut texts that are too long unless the request says otherwise; false refuses them"
@@ -55,6 +56,8 @@ class Settings:
             choices = field.metadata["choices"]
             if choices and value not in choices:
                 raise ValueError(f"{field.name}={value!r}; one of: {', '.join(choices)}")
+            if low is not None and not math.isfinite(value):
+                raise ValueError(f"{field.name}={value}; a finite number is wanted")
             if low is not None and value < low:
                 raise ValueError(f"{field.name}={value}; at least {low}")
         if self.port > 65535:
@@ -86,7 +89,8 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
             raise ValueError(f"{key} is no setting; there are: {', '.join(ours)}")
     values: dict[str, Any] = {}
     for key, name in ours.items():
-        text = given[name] if given[name] is not None else environment.get(key)
+        # An empty variable is one that a compose file or a shell left unset.
+        text = given[name] if given[name] is not None else environment.get(key) or None
         if text is not None:
             values[name] = _parse(name, text, type(fields[name].default))
     return Settings(**values)

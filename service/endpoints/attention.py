@@ -14,6 +14,9 @@ from service.inference import Inference, Window
 from service.models import Work
 from service.wire import JsonRoute, json_answer
 
+# Of JSON, on average; counted before anything is computed.
+BYTES_PER_WEIGHT, BYTES_PER_PAIR = 12, 26
+
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
@@ -69,8 +72,9 @@ async def attention(body: AttentionBody, service: Service) -> Response:
     layers = _chosen("layers", body.layers, service.model.n_layers)
     heads = _chosen("heads", body.heads, service.model.n_heads)
     windows = await service.windows(body.inputs, task="attention", truncate=body.truncate)
-    _check_size(windows, layers, heads, service)
-    works = [Work(window.ids, frozenset({"mixing_weights"})) for window in windows]
+    _check_size(body, windows, layers, heads, service)
+    chosen = {"layers": tuple(layers), "heads": tuple(heads)}
+    works = [Work(window.ids, frozenset({"mixing_weights"}), **chosen) for window in windows]
     outcomes = await service.answers(windows, works, graph="attention", task="attention")
 
     def answer() -> Response:
@@ -94,12 +98,20 @@ def _chosen(field: str, wanted: list[int] | None, n: int) -> list[int]:
 
 
 def _check_size(
-    windows: list[Window], layers: list[int], heads: list[int], service: Inference
+    body: AttentionBody,
+    windows: list[Window],
+    layers: list[int],
+    heads: list[int],
+    service: Inference,
 ) -> None:
-    n_bytes = sum(
-        service.model.attention_bytes(len(w.ids), n_layers=len(layers), n_heads=len(heads))
-        for w in windows
-    )
+    """Refuse an answer that would be too large, before anything is computed."""
+    n_matrices = len(layers) * (1 if body.reduce == "mean" else len(heads))
+    n_bytes = 0
+    for n_tokens in (len(window.ids) for window in windows):
+        row = BYTES_PER_WEIGHT * n_tokens
+        if body.top_k is not None:
+            row = BYTES_PER_PAIR * min(body.top_k, n_tokens)
+        n_bytes += n_matrices * n_tokens * row
     limit = service.settings.max_answer_bytes
     if n_bytes > limit:
         raise AnswerTooLarge(n_bytes=n_bytes, limit=limit)
@@ -113,15 +125,14 @@ def _text(
     body: AttentionBody,
     service: Inference,
 ) -> dict[str, Any]:
-    chosen = weights[np.ix_(layers, heads)]
     if body.reduce == "mean":
-        chosen = chosen.mean(axis=1)
+        weights = weights.mean(axis=1)
     return {
         "kind": service.model.kind,
         "tokens": _tokens(window, service),
         "layers": layers,
         "heads": heads,
-        "weights": np.ascontiguousarray(chosen) if body.top_k is None else _top(chosen, body.top_k),
+        "weights": weights if body.top_k is None else _top(weights, body.top_k),
         "truncated": window.truncated,
     }
 

@@ -1,5 +1,6 @@
 """POST /fill-mask: the likeliest tokens in place of each [MASK]."""
 
+import asyncio
 import math
 from typing import Annotated, Any
 
@@ -10,12 +11,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model.tokenizer import Tokenizer
 from service.endpoints.schemas import Body, Service, Texts, Truncate
-from service.errors import COMMON, InvalidField, MasksTooFarApart, NoMask, documented
+from service.errors import (
+    COMMON,
+    AnswerTooLarge,
+    InvalidField,
+    MasksTooFarApart,
+    NoMask,
+    documented,
+)
 from service.inference import Inference, Window
 from service.models import Work
 from service.wire import JsonRoute, json_answer
 
 N_TOP = 64  # candidates that the graph picks itself
+BYTES_PER_CANDIDATE = 80  # of JSON, beside the text
+BYTES_ON_THE_LOOP = 65536  # written in about a millisecond
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
@@ -79,7 +89,7 @@ Flat = list[Candidate] | list[list[Candidate]]
 @router.post(
     "/fill-mask",
     response_model=Flat | list[Flat] | Details,
-    responses=documented(*COMMON, NoMask, MasksTooFarApart),
+    responses=documented(*COMMON, NoMask, MasksTooFarApart, AnswerTooLarge),
 )
 async def fill_mask(body: FillMaskBody, service: Service) -> Response:
     """Fill in each `[MASK]`.
@@ -96,15 +106,37 @@ async def fill_mask(body: FillMaskBody, service: Service) -> Response:
     whole = targets is not None or top_k > N_TOP
     outputs = frozenset({"mask_logprobs"} if whole else {"top_logprobs", "top_ids"})
     works = [Work(window.ids, outputs, service.mask_columns(window)) for window in windows]
+    n_bytes = _check_size(windows, works, top_k, service)
     outcomes = await service.answers(windows, works, graph="encode", task="fill-mask")
-    results = [
-        _masks(window, work, *_best(outcome.value, top_k, targets), service)
-        for window, work, outcome in zip(windows, works, outcomes, strict=True)
-    ]
-    if body.details:
-        return json_answer(_details(windows, results, service), windows=windows)
-    flat = [_flat(masks) for masks in results]
-    return json_answer(flat[0] if isinstance(body.inputs, str) else flat, windows=windows)
+
+    def answer() -> Response:
+        results = [
+            _masks(window, work, *_best(outcome.value, top_k, targets), service)
+            for window, work, outcome in zip(windows, works, outcomes, strict=True)
+        ]
+        if body.details:
+            return json_answer(_details(windows, results, service), windows=windows)
+        flat = [_flat(masks) for masks in results]
+        return json_answer(flat[0] if isinstance(body.inputs, str) else flat, windows=windows)
+
+    # A large answer takes longer to write than the event loop may stop.
+    return answer() if n_bytes < BYTES_ON_THE_LOOP else await asyncio.to_thread(answer)
+
+
+def _check_size(windows: list[Window], works: list[Work], top_k: int, service: Inference) -> int:
+    """Bytes of the answer, about: each candidate repeats its text.
+
+    Raises:
+        AnswerTooLarge: Before anything is computed.
+    """
+    n_bytes = sum(
+        len(work.mask_columns) * top_k * (len(window.text) + BYTES_PER_CANDIDATE)
+        for window, work in zip(windows, works, strict=True)
+    )
+    limit = service.settings.max_answer_bytes
+    if n_bytes > limit:
+        raise AnswerTooLarge(n_bytes=n_bytes, limit=limit)
+    return n_bytes
 
 
 def _target_ids(targets: list[str] | None, tokenizer: Tokenizer) -> NDArray[np.int64] | None:

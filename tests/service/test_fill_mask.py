@@ -182,3 +182,14 @@ async def test_every_kind_of_tokenizer_is_served(
         assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
         tokens = (await client.post("/attention", json={"inputs": "of France"})).json()["tokens"]
         assert [tokens[0]["text"], tokens[-1]["text"]] == ["[CLS]", "[SEP]"]
+
+
+async def test_an_answer_that_would_repeat_a_long_text_too_often_is_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    text = "[MASK]" * 32 + "x" * 50_000
+    body = {"inputs": text, "parameters": {"top_k": 66}}
+    answer = await client.post("/fill-mask", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (413, "answer_too_large")
+    few = await fill(client, text, parameters={"top_k": 1})
+    assert len(few) == 32

@@ -1,7 +1,9 @@
 """The server process: its start, its end, and its answers under load."""
 
 import asyncio
+import json
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -176,3 +178,30 @@ def test_a_port_that_is_taken_ends_the_start_and_says_so(artefact: Path) -> None
         ended = command("--model", str(artefact), "--port", str(taken.getsockname()[1]))
     assert ended.returncode == 1
     assert "address already in use" in ended.stderr
+
+
+async def test_what_waits_for_a_client_that_left_is_not_computed(artefact: Path) -> None:
+    with server_process("--model", str(artefact), "--threads", "1") as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        body = json.dumps({"inputs": mixed_texts(1000, seed=4)}).encode()
+        head = f"POST /attention HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+        async with httpx.AsyncClient(base_url=server.url) as watching:
+
+            async def metric(name: str) -> float:
+                text = (await watching.get("/metrics")).text
+                return float(re.findall(rf"^maskwright_{name} (\S+)$", text, re.MULTILINE)[0])
+
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(head.encode() + body)
+            for _ in range(1000):  # until its texts wait
+                if await metric("queue_depth"):
+                    break
+            writer.close()
+            await writer.wait_closed()
+            for _ in range(1000):  # until it is noticed
+                if await metric("cancelled_total"):
+                    break
+            assert await metric("cancelled_total") > 500
+            assert await metric("queue_depth") == 0
+            answer = await watching.post("/embed", json={"inputs": "a"})
+            assert answer.status_code == 200
