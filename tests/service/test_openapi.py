@@ -35,7 +35,9 @@ async def test_every_endpoint_is_documented_with_its_failures(one: httpx.AsyncCl
 
 
 @pytest.mark.slow
-def test_generated_requests_meet_only_documented_answers(artefact_of: Callable[..., Path]) -> None:
+def test_generated_requests_meet_only_documented_answers(
+    artefact_of: Callable[..., Path], tmp_path: Path
+) -> None:
     with server_process("--model", str(artefact_of("mlp_mixer"))) as server:
         # A text without [MASK] fits the schema and is refused all the same.
         checks = ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
@@ -45,6 +47,7 @@ def test_generated_requests_meet_only_documented_answers(artefact_of: Callable[.
             capture_output=True,
             text=True,
             check=False,
+            cwd=tmp_path,  # it leaves a cache
         )
     assert ended.returncode == 0, ended.stdout
 
