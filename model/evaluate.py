@@ -9,8 +9,10 @@ in the text, such as [UNK] for a character that training never showed, are not m
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,6 +120,16 @@ def _score_rows(
     return loss.item(), int((logits.argmax(dim=1) == targets).sum())
 
 
+def _corpus(summary: Mapping[str, Any], data: Sequence[Path] | None) -> Corpus:
+    """The text to score: the given files, else the shipped text if the run was trained on it."""
+    if data:
+        return from_files(data)
+    corpus, trained_on = shipped(), summary.get("corpus", {})
+    if trained_on.get("sha256", corpus.sha256) != corpus.sha256:
+        raise ValueError(f"the run was trained on {trained_on['name']}; give its text with --data")
+    return corpus
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command `maskwright-evaluate`."""
     parser = argparse.ArgumentParser(
@@ -132,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         checkpoint = load_checkpoint(options.checkpoint)
-        corpus: Corpus = from_files(options.data) if options.data else shipped()
+        corpus = _corpus(checkpoint.summary, options.data)
         ids = checkpoint.tokenizer.encode_corpus(corpus.split()[1])
         longest = checkpoint.config.max_tokens - checkpoint.tokenizer.n_wrap
         score = held_out_score(

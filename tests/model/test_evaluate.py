@@ -227,3 +227,14 @@ def test_a_command_that_cannot_score_says_so_in_one_line(
     assert out == ""
     assert err.startswith("maskwright-evaluate: ")
     assert err.count("\n") == 1
+
+
+def test_a_run_on_another_text_is_not_scored_on_the_shipped_one(
+    tmp_path: Path, char_tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = {"corpus": {"name": "diary.txt", "sha256": "0" * 64}}
+    save_checkpoint(
+        tmp_path, encoder=encoder_for(char_tokenizer), tokenizer=char_tokenizer, summary=summary
+    )
+    assert main([str(tmp_path)]) == 2
+    assert "the run was trained on diary.txt; give its text with --data" in capsys.readouterr().err
