@@ -18,7 +18,7 @@ serve: $(VENV)/.serve
 
 test: dev
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(PYTEST)
+	$(BIN)/coverage run -m pytest -n auto --dist loadfile $(PYTEST)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -25,6 +25,7 @@ TOKENIZER = "tokenizer.json"
 MANIFEST_FIELDS: dict[str, type] = {
     "name": str,
     "mixer": str,
+    "kind": str,
     "config": dict,
     "max_tokens": int,
     "poolings": list,

@@ -20,6 +20,7 @@ from export.weights import WeightsFile
 from model.checkpoint import Checkpoint
 from model.config import to_json
 from model.encoder import Encoder
+from model.mixers import MIXERS
 from model.pooling import POOLINGS
 from model.tokenizer import MASK
 
@@ -129,6 +130,7 @@ def _facts(checkpoint: Checkpoint, *, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "mixer": config.mixer,
+        "kind": MIXERS[config.mixer].kind,
         "config": to_json(config),
         "max_tokens": config.max_tokens,
         "poolings": list(POOLINGS),

@@ -61,7 +61,7 @@ class Model:
         self.n_layers: int = config["n_layers"]
         self.n_heads: int = config["n_heads"]
         self.poolings: tuple[str, ...] = tuple(artefact.manifest["poolings"])
-        self.kind = KINDS[artefact.manifest["mixer"]]
+        self.kind: str = artefact.manifest["kind"]
         if self.max_tokens <= self.tokenizer.n_wrap:
             raise InvalidArtefact(f"{artefact.name}: max_tokens is {self.max_tokens}")
         if self.tokenizer.vocab_size != config["vocab_size"]:
@@ -237,6 +237,3 @@ def _unpacked(packed: Mapping[str, Any]) -> NDArray[Any]:
 
 
 PER_MASK = frozenset({"top_logprobs", "top_ids", "mask_logprobs"})
-
-# What an artefact's `attention` graph shows, by its mixer.
-KINDS = {"mhsa": "attention", "mlp_mixer": "token_mixing"}
