@@ -42,6 +42,7 @@ VARIANT = {
 FIELDS = {
     "name": "by-hand",
     "mixer": "mhsa",
+    "kind": "attention",
     "config": {},
     "max_tokens": 8,
     "poolings": ["mean"],

@@ -19,6 +19,7 @@ from export.parity import FP32_BOUND, ParityError, torch_outputs
 from model.checkpoint import Checkpoint
 from model.config import encoder_config_from_json
 from model.encoder import Encoder
+from model.mixers import MIXERS
 from model.pooling import POOLINGS
 from model.tokenizer import Tokenizer
 from tests.conftest import random_encoder, tiny_checkpoint
@@ -63,6 +64,7 @@ def test_the_manifest_states_the_encoders_facts(
     assert manifest["schema_version"] == 1
     assert manifest["name"] == artefact.name
     assert manifest["mixer"] == config.mixer
+    assert manifest["kind"] == MIXERS[config.mixer].kind
     assert manifest["max_tokens"] == config.max_tokens
     assert manifest["poolings"] == list(POOLINGS)
     assert encoder_config_from_json(manifest["config"]) == config
