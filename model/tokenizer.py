@@ -8,7 +8,6 @@ can send padding or a separator.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,12 +112,9 @@ class Tokenizer:
     def splice(self, text: str, span: tuple[int, int], token_id: int) -> str:
         """`text` with the token in place of `span`; a continuation joins the word before it."""
         piece, before = self.token_str(token_id), text[: span[0]]
-        if self._continues(token_id):
+        if token_id in self._continuations:
             piece, before = piece.removeprefix("##"), before.rstrip()
         return before + piece + text[span[1] :]
-
-    def _continues(self, token_id: int) -> bool:
-        return token_id in self._continuations
 
     @cached_property
     def _continuations(self) -> frozenset[int]:
@@ -178,11 +174,6 @@ def train_wordpiece(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
     )
     backend.train_from_iterator(lines, trainer)
     return _with_specials(backend, specials=(PAD, UNKNOWN, START, END))
-
-
-def load_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer in a `tokenizer.json` file."""
-    return Tokenizer.from_json(path.read_text(encoding="utf-8"))
 
 
 def _with_specials(

@@ -1,6 +1,5 @@
 """Tokenizers: ids, offsets and surfaces of each kind, and the mask in a text."""
 
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -17,7 +16,6 @@ from model.tokenizer import (
     TRAINERS,
     UNKNOWN,
     Tokenizer,
-    load_tokenizer,
 )
 from tests.model.conftest import examples
 
@@ -313,12 +311,6 @@ def test_cut_off_json_is_refused(tokenizers: dict[str, Tokenizer], kind: str) ->
 def test_a_tokenizer_without_a_mask_is_refused_by_name(char_tokenizer: Tokenizer) -> None:
     with pytest.raises(ValueError, match=r"lacks \[MASK\]$"):
         Tokenizer.from_json(char_tokenizer.to_json().replace(MASK, "[HIDE]"))
-
-
-def test_a_tokenizer_loads_from_its_file(tmp_path: Path, char_tokenizer: Tokenizer) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(char_tokenizer.to_json(), encoding="utf-8")
-    assert load_tokenizer(path).encode("To be").ids == char_tokenizer.encode("To be").ids
 
 
 @every_kind
