@@ -1,6 +1,5 @@
 """Tokenizers: ids, offsets and surfaces of each kind, and the mask in a text."""
 
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
