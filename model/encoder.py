@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from model.config import EncoderConfig, check_choice
 from model.feedforward import ACTIVATIONS, FEEDFORWARDS
-from model.layers import linear, norm
+from model.layers import NORMS, linear
 from model.mixers import MIXERS
 
 
@@ -15,16 +15,16 @@ class Block(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.mixer_norm = norm(config.d_model)
+        self.mixer_norm = NORMS[config.norm](config.d_model)
         self.mixer = MIXERS[config.mixer](config)
-        self.feedforward_norm = norm(config.d_model)
+        self.feedforward_norm = NORMS[config.norm](config.d_model)
         self.feedforward = FEEDFORWARDS[config.activation](config)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, x: Float[Tensor, "batch seq d_model"], real: Bool[Tensor, "batch seq"]
+        self, x: Float[Tensor, "batch seq d_model"], real: Bool[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """One layer of mixing and transforming; `real` is False at padding."""
+        """One layer of mixing and transforming; `real` is False at padding, None without any."""
         return self._add(x, self.mixer(self.mixer_norm(x), real))
 
     def with_weights(
@@ -51,20 +51,24 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         check_choice("mixer", config.mixer, MIXERS)
+        check_choice("norm", config.norm, NORMS)
         check_choice("activation", config.activation, FEEDFORWARDS)
         check_choice("token_activation", config.token_activation, ACTIVATIONS)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
-        self.final_norm = norm(config.d_model)
+        self.final_norm = NORMS[config.norm](config.d_model)
         self.head = None if config.tied_head else linear(config.d_model, config.vocab_size)
         self.head_bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(
-        self, ids: Int[Tensor, "batch seq"], lengths: Int[Tensor, " batch"]
+        self, ids: Int[Tensor, "batch seq"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Hidden states after the final norm; whatever stands past a row's length is ignored."""
-        real = real_positions(ids, lengths)
+        """Hidden states after the final norm; whatever stands past a row's length is ignored.
+
+        Without `lengths` every row is full, which saves the work of looking for padding.
+        """
+        real = None if lengths is None else real_positions(ids, lengths)
         x = self.embedding(ids)
         for block in self.blocks:
             x = block(x, real)

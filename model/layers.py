@@ -1,4 +1,4 @@
-"""The two layers everything is built from: a linear map and a norm, with their initialisation."""
+"""The layers everything is built from: a linear map and a norm, with their initialisation."""
 
 from torch import nn
 
@@ -17,6 +17,14 @@ def linear(n_in: int, n_out: int, *, zero: bool = False) -> nn.Linear:
     return layer
 
 
-def norm(d_model: int) -> nn.RMSNorm:
+def rms_norm(d_model: int) -> nn.Module:
     """Root-mean-square norm with a gain. Source: Zhang and Sennrich 2019, arXiv:1910.07467."""
     return nn.RMSNorm(d_model, eps=1e-6)
+
+
+def layer_norm(d_model: int) -> nn.Module:
+    """Layer norm with a gain and no bias. Source: Ba et al. 2016, arXiv:1607.06450."""
+    return nn.LayerNorm(d_model, eps=1e-6, bias=False)
+
+
+NORMS = {"rms": rms_norm, "layer": layer_norm}

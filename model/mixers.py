@@ -19,6 +19,7 @@ from model.layers import linear
 Stream = Float[Tensor, "batch seq d_model"]
 Real = Bool[Tensor, "batch seq"]
 Weights = Float[Tensor, "batch heads seq seq"]
+Heads = Float[Tensor, "batch heads seq d_head"]
 
 
 class Mixer(nn.Module):
@@ -30,8 +31,8 @@ class Mixer(nn.Module):
 
     kind: ClassVar[str]
 
-    def forward(self, x: Stream, real: Real) -> Stream:
-        """Mix the positions of `x`; `real` is False at padding."""
+    def forward(self, x: Stream, real: Real | None = None) -> Stream:
+        """Mix the positions of `x`; `real` is False at padding, None where there is none."""
         raise NotImplementedError
 
     def with_weights(self, x: Stream, real: Real) -> tuple[Stream, Weights]:
@@ -59,9 +60,7 @@ class RotaryPositions(nn.Module):
         signs = torch.cat([-torch.ones(d_head // 2), torch.ones(d_head // 2)])
         self.register_buffer("sin", angles.sin().repeat(1, 2) * signs, persistent=False)
 
-    def forward(
-        self, x_BHTK: Float[Tensor, "batch heads seq d_head"]
-    ) -> Float[Tensor, "batch heads seq d_head"]:
+    def forward(self, x_BHTK: Heads) -> Heads:
         """Rotate every head of `x_BHTK` by its position."""
         n_tokens, half = x_BHTK.shape[2], x_BHTK.shape[3] // 2
         swapped = torch.cat([x_BHTK[..., half:], x_BHTK[..., :half]], dim=-1)
@@ -72,8 +71,8 @@ class SelfAttention(Mixer):
     """Multi-head self-attention with one combined projection each for q, k and v, and RoPE.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2. Head h owns features
-    h·K … (h+1)·K - 1 of each projection, which equals a separate matrix per head. Written out
-    rather than fused: on a CPU the fused kernel's backward is slower at rows of some 100 tokens.
+    h·K … (h+1)·K - 1 of each projection, which equals a separate matrix per head. Written out on
+    a CPU, where the fused kernel's backward is slower at rows of some 100 tokens; fused on CUDA.
     """
 
     kind = "attention"
@@ -90,26 +89,47 @@ class SelfAttention(Mixer):
             d_head=d_model // config.n_heads, max_tokens=config.max_tokens, base=config.rope_base
         )
 
-    def split(
-        self, x: Float[Tensor, "batch seq d_model"]
-    ) -> Float[Tensor, "batch heads seq d_head"]:
+    def split(self, x: Stream) -> Heads:
         """Features to heads."""
         return x.unflatten(2, (self.n_heads, -1)).transpose(1, 2)
 
-    def forward(self, x: Stream, real: Real) -> Stream:
+    def forward(self, x: Stream, real: Real | None = None) -> Stream:
         """Each position's mean of the values, by its weights."""
-        return self.with_weights(x, real)[0]
+        q_BHTK, k_BHTK, v_BHTK = self._heads(x)
+        if x.is_cuda:
+            return self._joined(fused_attention(q_BHTK, k_BHTK, v_BHTK, real))
+        return self._joined(_weights(q_BHTK, k_BHTK, real) @ v_BHTK)
 
     def with_weights(self, x: Stream, real: Real) -> tuple[Stream, Weights]:
         """Also the weights: softmax over the real keys."""
+        q_BHTK, k_BHTK, v_BHTK = self._heads(x)
+        weights = _weights(q_BHTK, k_BHTK, real) * real[:, None, :, None]
+        return self._joined(weights @ v_BHTK), weights
+
+    def _heads(self, x: Stream) -> tuple[Heads, Heads, Heads]:
+        """Queries and keys, turned by their positions, and values."""
         q_BHTK = self.rotate(self.split(self.query(x)))
         k_BHTK = self.rotate(self.split(self.key(x)))
-        scores = (q_BHTK * q_BHTK.shape[3] ** -0.5) @ k_BHTK.transpose(2, 3)
-        # The lowest finite number, not -inf: a row of nothing but padding must not become NaN.
-        scores = scores.masked_fill(~real[:, None, None, :], torch.finfo(scores.dtype).min)
-        weights = scores.softmax(dim=3) * (real[:, None, None, :] & real[:, None, :, None])
-        mixed_BHTK = weights @ self.split(self.value(x))
-        return self.output(mixed_BHTK.transpose(1, 2).flatten(2)), weights
+        return q_BHTK, k_BHTK, self.split(self.value(x))
+
+    def _joined(self, mixed_BHTK: Heads) -> Stream:
+        return self.output(mixed_BHTK.transpose(1, 2).flatten(2))
+
+
+def _weights(q_BHTK: Heads, k_BHTK: Heads, real: Real | None) -> Weights:
+    """Softmax over the real keys, of every query."""
+    scores = (q_BHTK * q_BHTK.shape[3] ** -0.5) @ k_BHTK.transpose(2, 3)
+    if real is None:
+        return scores.softmax(dim=3)
+    keys = real[:, None, None, :]
+    # The lowest finite number, not -inf: a row of nothing but padding must not become NaN.
+    return scores.masked_fill(~keys, torch.finfo(scores.dtype).min).softmax(dim=3)
+
+
+def fused_attention(q_BHTK: Heads, k_BHTK: Heads, v_BHTK: Heads, real: Real | None) -> Heads:
+    """The same in one kernel, which keeps no weights."""
+    keys = None if real is None else real[:, None, None, :]
+    return functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, attn_mask=keys)
 
 
 class TokenMLP(Mixer):
@@ -132,9 +152,9 @@ class TokenMLP(Mixer):
         self.contract = nn.Parameter(torch.zeros(n, d_hidden))
         self.contract_bias = nn.Parameter(torch.zeros(n))
 
-    def forward(self, x: Stream, real: Real) -> Stream:
+    def forward(self, x: Stream, real: Real | None = None) -> Stream:
         """Mix `x`; what stands at padding, in or out, is of no account."""
-        return self._contracted(self._hidden(x, real), real)
+        return self._contracted(self._hidden(x, real), x)
 
     def with_weights(self, x: Stream, real: Real) -> tuple[Stream, Weights]:
         """Also the token MLP's derivative at `x`, `W2 · diag(mean act'(z)) · W1`, per group.
@@ -143,23 +163,25 @@ class TokenMLP(Mixer):
         be negative and its rows do not sum to 1.
         """
         n_tokens = x.shape[1]
-        z_BFD = self._hidden(x, real)
-        slopes_BFD = SLOPES[self.activation](z_BFD)
-        slopes_BHF = slopes_BFD.unflatten(2, (self.n_groups, -1)).mean(dim=3).transpose(1, 2)
+        z_BDF = self._hidden(x, real)
+        slopes_BHF = SLOPES[self.activation](z_BDF).unflatten(1, (self.n_groups, -1)).mean(dim=2)
         contract_BHTF = self.contract[:n_tokens] * slopes_BHF[:, :, None, :]
         jacobian = contract_BHTF @ self.expand[:, :n_tokens]
         weights = jacobian * (real[:, None, None, :] & real[:, None, :, None])
-        return self._contracted(z_BFD, real), weights
+        return self._contracted(z_BDF, x), weights
 
-    def _hidden(self, x: Stream, real: Real) -> Float[Tensor, "batch d_hidden d_model"]:
+    def _hidden(self, x: Stream, real: Real | None) -> Float[Tensor, "batch d_model d_hidden"]:
         """The hidden layer before its activation."""
-        x_BTD = x * real[:, :, None]
-        return self.expand[:, : x.shape[1]] @ x_BTD + self.expand_bias[:, None]
+        x_BTD = x if real is None else x * real[:, :, None]
+        # Features as rows: one large product over B·D rows, where a product per text is slow.
+        weights = self.expand[:, : x.shape[1]]
+        return functional.linear(x_BTD.transpose(1, 2), weights, self.expand_bias)
 
-    def _contracted(self, z_BFD: Float[Tensor, "batch d_hidden d_model"], real: Real) -> Stream:
-        n_tokens = real.shape[1]
-        h_BFD: Tensor = self.activation(z_BFD)
-        return self.contract[:n_tokens] @ h_BFD + self.contract_bias[:n_tokens, None]
+    def _contracted(self, z_BDF: Float[Tensor, "batch d_model d_hidden"], x: Stream) -> Stream:
+        """From the hidden layer back to as many positions as `x` has."""
+        h_BDF: Tensor = self.activation(z_BDF)
+        weights, bias = self.contract[: x.shape[1]], self.contract_bias[: x.shape[1]]
+        return functional.linear(h_BDF, weights, bias).transpose(1, 2)
 
 
 def local_weights(d_hidden: int, n_tokens: int) -> Float[Tensor, "d_hidden n_tokens"]:

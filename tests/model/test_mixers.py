@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model.feedforward import ACTIVATIONS
-from model.mixers import MIXERS, Mixer, RotaryPositions, SelfAttention, TokenMLP, local_weights
+from model.mixers import (
+    MIXERS,
+    Mixer,
+    RotaryPositions,
+    SelfAttention,
+    TokenMLP,
+    fused_attention,
+    local_weights,
+)
 from tests.conftest import random_encoder
 from tests.model.conftest import examples
 
@@ -117,7 +125,28 @@ def test_asking_for_the_weights_does_not_change_the_output(
     name: str, lengths: list[int], padding: int, seed: int
 ) -> None:
     x, real = rows(lengths, padding=padding, seed=seed)
-    assert torch.equal(mixer(name).with_weights(x, real)[0], mixer(name)(x, real))
+    assert torch.equal(mixer(name).with_weights(x, real)[0][real], mixer(name)(x, real)[real])
+
+
+@every_mixer
+@examples
+@given(lengths=row_lengths, seed=seeds)
+def test_rows_without_padding_need_not_say_so(name: str, lengths: list[int], seed: int) -> None:
+    x, real = rows([max(lengths)] * len(lengths), padding=0, seed=seed)
+    assert real.all()
+    assert torch.equal(mixer(name)(x), mixer(name)(x, real))
+
+
+@examples
+@given(lengths=row_lengths, padding=n_padding, seed=seeds)
+def test_the_fused_kernel_says_what_the_written_out_attention_says(
+    lengths: list[int], padding: int, seed: int
+) -> None:
+    x, real = rows(lengths, padding=padding, seed=seed)
+    attention = mixer("mhsa")
+    fused = attention._joined(fused_attention(*attention._heads(x), real))
+    # float32 rounding, in another order of sums
+    torch.testing.assert_close(fused[real], attention(x, real)[real], rtol=1e-4, atol=1e-5)
 
 
 @every_mixer
