@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-MIXER_NAMES = {"mhsa": "multi-head self-attention", "mlp_mixer": "MLP-Mixer over positions"}
+from model.card import MIXER_NAMES, training_rows
 
 
 def model_card(facts: Mapping[str, Any]) -> str:
@@ -20,7 +20,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
         f"| heads | {config['n_heads']} |",
         f"| longest text | {facts['max_tokens']} tokens |",
         f"| tokens | {facts['tokenizer']['kind']}, {facts['tokenizer']['vocab_size']} ids |",
-        *_training_rows(training),
+        *training_rows(training),
         f"| licence of the text | {facts['text_licence']} |",
         "",
         "Parity with torch, of each output over the larger of 1 and its magnitude:",
@@ -36,19 +36,3 @@ def model_card(facts: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _training_rows(training: Mapping[str, Any]) -> list[str]:
-    if not training:
-        return ["| training | none |"]
-    rows = [
-        f"| parameters | {training['n_parameters']:,} |",
-        f"| corpus | {training['corpus']['name']}, sha256 {training['corpus']['sha256'][:12]}… |",
-        f"| steps | {training['step']:,} of {training['recipe']['batch_tokens']:,} tokens |",
-    ]
-    if score := training.get("held_out"):
-        rows.append(
-            f"| held-out masked loss | {score['loss']:.4f} nats, top-1 {score['accuracy']:.4f} "
-            f"(windows of {score['length']}, 15 % masked, {score['draws']} draws) |"
-        )
-    return rows

@@ -10,83 +10,98 @@ from torch import Tensor
 
 from model.config import Recipe
 from model.tokenizer import Tokenizer
+from model.tokens import Tokens
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Rows with masked tokens, and what stood there.
+    """Full rows with masked tokens, and what stood there.
 
     Attributes:
         ids: Rows as the encoder sees them.
-        lengths: Real tokens of each row.
         positions: (row, column) of each masked token.
         targets: The token that stood at each of `positions`.
     """
 
     ids: Int[Tensor, "batch seq"]
-    lengths: Int[Tensor, " batch"]
     positions: Int[Tensor, "masked 2"]
     targets: Int[Tensor, " masked"]
 
-
-class Sampler:
-    """Draws masked batches without end; the same seed draws the same batches.
-
-    Args:
-        ids: The training text as one run of token ids.
-    """
-
-    def __init__(
-        self, ids: NDArray[np.int64], *, tokenizer: Tokenizer, recipe: Recipe, seed: int
-    ) -> None:
-        self.recipe = recipe
-        self._ids = torch.from_numpy(ids)
-        self._prefix = torch.tensor(tokenizer.prefix, dtype=torch.int64)
-        self._suffix = torch.tensor(tokenizer.suffix, dtype=torch.int64)
-        self._mask_id = tokenizer.mask_id
-        specials = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
-        specials[list(tokenizer.special_ids)] = True
-        self._special = specials
-        self._words = torch.nonzero(~specials).flatten()
-        self._generator = torch.Generator().manual_seed(seed)
-        longest = max(recipe.row_lengths) - tokenizer.n_wrap
-        if len(ids) < longest:
-            raise ValueError(f"the text has {len(ids)} tokens; a row takes {longest}")
-
-    def draw(self) -> MaskedBatch:
-        """Rows of one length at random places of the text, with an exact share masked."""
-        lengths = self.recipe.row_lengths
-        n_tokens = lengths[int(self._random(1).item() * len(lengths))]
-        rows = self._rows(n_rows=max(1, self.recipe.batch_tokens // n_tokens), n_tokens=n_tokens)
-        return self._masked(rows)
-
-    def _rows(self, *, n_rows: int, n_tokens: int) -> Int[Tensor, "batch seq"]:
-        n_text = n_tokens - len(self._prefix) - len(self._suffix)
-        last_start = len(self._ids) - n_text
-        starts = torch.randint(last_start + 1, (n_rows, 1), generator=self._generator)
-        text = self._ids[starts + torch.arange(n_text)]
-        return torch.cat(
-            [self._prefix.expand(n_rows, -1), text, self._suffix.expand(n_rows, -1)], dim=1
+    def part(self, index: int, n_parts: int) -> "MaskedBatch":
+        """One of `n_parts` runs of rows, which together are the batch."""
+        start, stop = (len(self.ids) * i // n_parts for i in (index, index + 1))
+        rows = self.positions[:, 0]
+        inside = (rows >= start) & (rows < stop)
+        shift = torch.tensor([start, 0])
+        return MaskedBatch(
+            self.ids[start:stop], self.positions[inside] - shift, self.targets[inside]
         )
 
-    def _masked(self, rows: Int[Tensor, "batch seq"]) -> MaskedBatch:
-        special = self._special[rows].flatten()
+    def to(self, device: torch.device) -> "MaskedBatch":
+        """The batch on a device."""
+        if device.type == "cpu":
+            return self
+        return MaskedBatch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+
+
+class Sampler:
+    """Draws the masked batch of any step: a batch is a function of the seed and the step.
+
+    So a run that is taken up again, on however many processes, draws what it would have drawn.
+
+    Args:
+        tokens: The training text.
+    """
+
+    def __init__(self, tokens: Tokens, *, tokenizer: Tokenizer, recipe: Recipe, seed: int) -> None:
+        self.recipe = recipe
+        self.seed = seed
+        self._tokens = tokens
+        self._tokenizer = tokenizer
+        self._special = np.zeros(tokenizer.vocab_size, np.bool_)
+        self._special[list(tokenizer.special_ids)] = True
+        self._words = np.flatnonzero(~self._special)
+        longest = max(recipe.row_lengths) - tokenizer.n_wrap
+        if len(tokens) < longest:
+            raise ValueError(f"the text has {len(tokens)} tokens; a row takes {longest}")
+
+    def draw(self, step: int) -> MaskedBatch:
+        """Rows of one length at random places of the text, with an exact share masked."""
+        random = np.random.default_rng((self.seed, step))
+        n_tokens = int(random.choice(self.recipe.row_lengths))
+        n_rows = max(1, self.recipe.batch_tokens // n_tokens)
+        return self._masked(self._rows(random, n_rows=n_rows, n_tokens=n_tokens), random)
+
+    def _rows(
+        self, random: np.random.Generator, *, n_rows: int, n_tokens: int
+    ) -> NDArray[np.int64]:
+        prefix, suffix = self._tokenizer.prefix, self._tokenizer.suffix
+        n_text = n_tokens - len(prefix) - len(suffix)
+        starts = random.integers(len(self._tokens) - n_text + 1, size=n_rows)
+        rows = np.empty((n_rows, n_tokens), np.int64)
+        rows[:, : len(prefix)] = prefix
+        rows[:, len(prefix) : len(prefix) + n_text] = self._tokens.rows(starts, n_text)
+        rows[:, len(prefix) + n_text :] = suffix
+        return rows
+
+    def _masked(self, rows: NDArray[np.int64], random: np.random.Generator) -> MaskedBatch:
+        ids = rows.flatten()
+        special = self._special[ids]
         # An exact count keeps shapes, and so speed, the same from step to step.
-        n_wanted = round(rows.numel() * self.recipe.mask_rate)
+        n_wanted = round(ids.size * self.recipe.mask_rate)
         n_masked = max(1, min(n_wanted, int((~special).sum())))
-        order = self._random(rows.numel()).masked_fill(special, 2.0)
-        chosen = order.argsort()[:n_masked]
-        positions = torch.stack([chosen // rows.shape[1], chosen % rows.shape[1]], dim=1)
-        targets = rows.flatten()[chosen]
-        shown = torch.full_like(targets, self._mask_id)
+        order = np.where(special, 2.0, random.random(ids.size))
+        chosen = np.argsort(order)[:n_masked]
+        targets = ids[chosen]
+        shown = np.full(n_masked, self._tokenizer.mask_id)
         n_random = round(n_masked * self.recipe.random_share)
         n_kept = round(n_masked * self.recipe.keep_share)
-        words = torch.randint(len(self._words), (n_random,), generator=self._generator)
-        shown[:n_random] = self._words[words]
+        shown[:n_random] = self._words[random.integers(len(self._words), size=n_random)]
         shown[n_random : n_random + n_kept] = targets[n_random : n_random + n_kept]
-        ids = rows.flatten().scatter(0, chosen, shown).view_as(rows)
-        lengths = torch.full((rows.shape[0],), rows.shape[1], dtype=torch.int64)
-        return MaskedBatch(ids, lengths, positions, targets)
-
-    def _random(self, n: int) -> Tensor:
-        return torch.rand(n, generator=self._generator)
+        ids[chosen] = shown
+        positions = np.stack(np.divmod(chosen, rows.shape[1]), axis=1)
+        return MaskedBatch(
+            torch.from_numpy(ids.reshape(rows.shape)),
+            torch.from_numpy(positions),
+            torch.from_numpy(targets),
+        )

@@ -1,35 +1,44 @@
 """One file that holds a run: weights, and in its header the config, tokenizer and progress.
 
 A single safetensors file is replaced in one step, so a reader or a crash finds the old or the new
-one, whole.
+one, whole. While a run is unfinished, what it needs to go on lies in the same file.
 """
 
 import json
-import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 
 from model.config import EncoderConfig, encoder_config_from_json, to_json
 from model.encoder import Encoder
+from model.files import write_atomically
 from model.tokenizer import Tokenizer
 
 FILE_NAME = "checkpoint.safetensors"
 FORMAT = "maskwright-checkpoint-1"
+STATE = "training/"  # before the names of tensors that only training needs
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded run: its encoder (in evaluation mode), tokenizer and training summary."""
+    """A loaded run: its encoder (in evaluation mode), tokenizer and training summary.
+
+    Attributes:
+        state: The optimizers' memory, of an unfinished run.
+        record: Its losses and cost so far, of an unfinished run.
+    """
 
     encoder: Encoder
     tokenizer: Tokenizer
     summary: dict[str, Any]
+    state: dict[str, Tensor] = field(default_factory=dict)
+    record: dict[str, Any] | None = None
 
     @property
     def config(self) -> EncoderConfig:
@@ -38,9 +47,19 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    directory: Path, *, encoder: Encoder, tokenizer: Tokenizer, summary: Mapping[str, Any]
+    directory: Path,
+    *,
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    summary: Mapping[str, Any],
+    state: Mapping[str, Tensor] | None = None,
+    record: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a run's file into `directory`, all or nothing."""
+    """Write a run's file into `directory`, all or nothing.
+
+    Args:
+        state, record: What an unfinished run needs to go on; see `Checkpoint`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     metadata = {
         "format": FORMAT,
@@ -48,8 +67,12 @@ def save_checkpoint(
         "tokenizer": tokenizer.to_json(),
         "summary": json.dumps(summary),
     }
+    if record is not None:
+        metadata["record"] = json.dumps(record)
+    tensors = dict(encoder.state_dict())
+    tensors |= {STATE + name: tensor for name, tensor in (state or {}).items()}
     path = directory / FILE_NAME
-    write_atomically(path, save(dict(encoder.state_dict()), metadata))
+    write_atomically(path, save(tensors, metadata))
     return path
 
 
@@ -64,32 +87,22 @@ def load_checkpoint(path: Path) -> Checkpoint:
         path = path / FILE_NAME
     data = path.read_bytes()
     try:
-        weights, metadata = load(data), _metadata(data)
+        tensors, metadata = load(data), _metadata(data)
     except (SafetensorError, ValueError, struct.error) as cause:
         raise ValueError(f"{path} is damaged: {cause}") from None
     if metadata.get("format") != FORMAT:
         raise ValueError(f"{path} is no checkpoint of ours: format {metadata.get('format')!r}")
+    state = {n.removeprefix(STATE): t for n, t in tensors.items() if n.startswith(STATE)}
+    weights = {n: t for n, t in tensors.items() if not n.startswith(STATE)}
     try:
         encoder = Encoder(encoder_config_from_json(json.loads(metadata["config"])))
         encoder.load_state_dict(weights)
         tokenizer = Tokenizer.from_json(metadata["tokenizer"])
         summary = json.loads(metadata["summary"])
+        record = json.loads(metadata.get("record", "null"))
     except (KeyError, TypeError, ValueError, RuntimeError) as cause:  # torch's is a RuntimeError
         raise ValueError(f"{path} does not fit itself: {cause}") from None
-    return Checkpoint(encoder.eval(), tokenizer, summary)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` in one step, on the disk before it counts."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    return Checkpoint(encoder.eval(), tokenizer, summary, state, record)
 
 
 def _metadata(data: bytes) -> dict[str, str]:

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def check_choice(field: str, value: str, choices: Collection[str]) -> None:
+    """Raise ValueError, naming the choices, if `value` is none of them."""
+    if value not in choices:
+        raise ValueError(f"{field}={value!r}; one of: {', '.join(choices)}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
     """The shape of one encoder; saved beside its weights.
@@ -21,6 +27,7 @@ class EncoderConfig:
         d_ff: Width of the feed-forward; None takes 4 · d_model, or for SwiGLU 8/3 · d_model
             rounded up to a multiple of 8, which has as many parameters.
         activation: A name in `model.feedforward.FEEDFORWARDS`.
+        norm: A name in `model.layers.NORMS`.
         d_token_hidden: Width of the Mixer's token MLP.
         token_activation: Its activation: gelu, relu or relu2.
         rope_base: Wavelength base of rotary positions, for MHSA. Short rows want short waves:
@@ -37,6 +44,7 @@ class EncoderConfig:
     n_heads: int
     d_ff: int | None = None
     activation: str = "relu2"
+    norm: str = "rms"
     d_token_hidden: int = 256
     token_activation: str = "relu2"
     rope_base: float = 1000.0
@@ -76,7 +84,11 @@ class Recipe:
             is named twice is drawn twice as often. The service meets short texts, and a Mixer
             learns a position's weights only from rows that reach it.
         batch_tokens: Tokens per optimizer step, whatever the row length.
+        accumulate: Parts that a step's tokens are computed in, one after another, where they do not
+            fit the memory at once. What is learnt is the same.
         steps: Optimizer steps.
+        seconds: Training time instead of steps (evaluations and checkpoints not counted); the
+            schedule then follows the clock, and no two runs are alike.
         mask_rate: Share of a batch's tokens that are predicted, an exact count.
         random_share, keep_share: Of those, shares shown as a random token, or as themselves;
             the rest is shown as [MASK].
@@ -86,8 +98,13 @@ class Recipe:
         schedule: A name in `model.optimizer.SCHEDULES`.
         warmup_steps: Steps over which the rate rises.
         clip: Largest norm of the gradient.
+        precision: Of the products: `fp32`, `bf16` (weights stay fp32), or `auto`: bf16 where the
+            device is quick at it.
+        compile: Whether blocks are compiled: `on`, `off`, or `auto`: on where there is a compiler
+            and the run is long enough to earn the wait.
         eval_length: Length of held-out windows, in tokens.
-        eval_every: Steps between held-out scores; a checkpoint is written each time.
+        eval_every: Steps between held-out scores.
+        checkpoint_every: Steps between checkpoints.
         log_every: Steps between points of the loss curve.
     """
 
@@ -95,7 +112,9 @@ class Recipe:
     vocab_size: int = 8192
     row_lengths: tuple[int, ...] = (16, 32, 64, 64)
     batch_tokens: int = 2048
+    accumulate: int = 1
     steps: int = 700
+    seconds: float | None = None
     mask_rate: float = 0.3
     random_share: float = 0.0
     keep_share: float = 0.0
@@ -105,17 +124,25 @@ class Recipe:
     schedule: str = "linear"
     warmup_steps: int = 20
     clip: float = 1.0
+    precision: str = "auto"
+    compile: str = "auto"
     eval_length: int = 64
     eval_every: int = 200
+    checkpoint_every: int = 200
     log_every: int = 10
 
     def __post_init__(self) -> None:
+        check_choice("precision", self.precision, ("auto", "fp32", "bf16"))
+        check_choice("compile", self.compile, ("auto", "on", "off"))
         if not 0 < self.mask_rate < 1:
             raise ValueError(f"mask_rate={self.mask_rate}; above 0 and below 1")
         if self.random_share + self.keep_share > 1:
             raise ValueError("random_share and keep_share together exceed 1")
-        if self.steps < 1:
-            raise ValueError(f"steps={self.steps}; at least 1")
+        for name in ("steps", "accumulate", "eval_every", "checkpoint_every", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; at least 1")
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"seconds={self.seconds}; above 0")
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -179,6 +206,14 @@ LABML = Preset(
     ),
 )
 
+# The same sizes, rows and batches with our recipe: what `make bench-train` races against it.
+SPRINT = Preset(
+    size="small",
+    max_tokens=32,
+    encoder={"d_ff": 256, "d_token_hidden": 128},
+    recipe=Recipe(row_lengths=(32,), steps=1000, eval_length=32),
+)
+
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(
         size="tiny",
@@ -194,14 +229,9 @@ PRESETS: dict[str, Preset] = {
         ),
     ),
     "shakespeare": Preset(size="small", max_tokens=64, recipe=Recipe()),
+    "sprint": SPRINT,
     "labml": LABML,
 }
-
-
-def check_choice(field: str, value: str, choices: Collection[str]) -> None:
-    """Raise ValueError, naming the choices, if `value` is none of them."""
-    if value not in choices:
-        raise ValueError(f"{field}={value!r}; one of: {', '.join(choices)}")
 
 
 def to_json(config: EncoderConfig | Recipe) -> dict[str, Any]:
@@ -211,7 +241,17 @@ def to_json(config: EncoderConfig | Recipe) -> dict[str, Any]:
 
 def encoder_config_from_json(fields: Mapping[str, Any]) -> EncoderConfig:
     """The reverse of `to_json`; unknown fields are an error that names them."""
-    known = {field.name for field in dataclasses.fields(EncoderConfig)}
-    if unknown := set(fields) - known:
-        raise ValueError(f"config.json has unknown fields: {', '.join(sorted(unknown))}")
+    _check_fields(EncoderConfig, fields)
     return EncoderConfig(**fields)
+
+
+def recipe_from_json(fields: Mapping[str, Any]) -> Recipe:
+    """The reverse of `to_json`; unknown fields are an error that names them."""
+    _check_fields(Recipe, fields)
+    return Recipe(**{**fields, "row_lengths": tuple(fields["row_lengths"])})
+
+
+def _check_fields(kind: type[EncoderConfig] | type[Recipe], fields: Mapping[str, Any]) -> None:
+    known = {field.name for field in dataclasses.fields(kind)}
+    if unknown := set(fields) - known:
+        raise ValueError(f"{kind.__name__} has unknown fields: {', '.join(sorted(unknown))}")

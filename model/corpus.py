@@ -1,18 +1,54 @@
-"""Where training text comes from: the one that ships, files, or a named public corpus."""
+"""Where training text comes from: the one that ships, files, or a named public corpus.
+
+A text that fits the memory is a `Corpus`; longer ones are read in pieces (`model.streams`).
+"""
 
 import hashlib
 import http.client
 import lzma
 import os
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+# A long text's last tenth would take hours to score.
+LONGEST_HELD_OUT = 1_000_000
+
+
+class Text:
+    """What training asks of a text, wherever it is kept.
+
+    Attributes:
+        name: What reports call it.
+        licence: Of the text.
+    """
+
+    name: str
+    licence: str
+
+    @property
+    def n_characters(self) -> int:
+        """Of all of it."""
+        raise NotImplementedError
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the text in UTF-8."""
+        raise NotImplementedError
+
+    def training(self) -> Iterator[str]:
+        """The part to train on, in pieces."""
+        raise NotImplementedError
+
+    def held_out(self) -> str:
+        """The part to score on."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
-class Corpus:
+class Corpus(Text):
     """A text and where it is from."""
 
     name: str
@@ -24,10 +60,28 @@ class Corpus:
         """Hash of the text in UTF-8."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def n_characters(self) -> int:
+        """Of all of it."""
+        return len(self.text)
+
     def split(self) -> tuple[str, str]:
-        """(training text, held-out text): the last tenth of the characters is held out."""
-        cut = int(len(self.text) * 0.9)
+        """(training text, held-out text)."""
+        cut = held_out_from(len(self.text))
         return self.text[:cut], self.text[cut:]
+
+    def training(self) -> Iterator[str]:
+        """The part to train on, in one piece."""
+        yield self.split()[0]
+
+    def held_out(self) -> str:
+        """The part to score on."""
+        return self.split()[1]
+
+
+def held_out_from(n_characters: int) -> int:
+    """Where the held-out part begins: the last tenth, or the last `LONGEST_HELD_OUT`."""
+    return max(int(n_characters * 0.9), n_characters - LONGEST_HELD_OUT)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How weights move: AdamW, Adam or Muon, and how the rate rises and falls."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,9 +19,15 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, matrices: Iterable[nn.Parameter], *, lr: float, momentum: float = 0.95
+        self,
+        matrices: Iterable[nn.Parameter],
+        *,
+        lr: float,
+        momentum: float = 0.95,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(list(matrices), {"lr": lr, "momentum": momentum})
+        self._dtype = dtype  # of the orthogonalisation, which bf16 serves as well
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure here
@@ -31,7 +37,8 @@ class Muon(torch.optim.Optimizer):
             for parameter in group["params"]:
                 by_shape.setdefault(parameter.shape, []).append(parameter)
             for shape, parameters in by_shape.items():
-                update = orthogonalised(self._momentum(parameters, group["momentum"]))
+                momentum = self._momentum(parameters, group["momentum"])
+                update = orthogonalised(momentum.to(self._dtype)).to(momentum.dtype)
                 scale = max(1.0, shape[0] / shape[1]) ** 0.5
                 torch._foreach_add_([*parameters], list(update), alpha=-group["lr"] * scale)
 
@@ -72,24 +79,50 @@ class Optimizers:
         self._peaks = [[group["lr"] for group in part.param_groups] for part in parts]
         self._recipe = recipe
 
-    def step(self, step: int) -> None:
-        """Move the weights by this step's (counted from 0) rate and forget their gradients."""
-        scale = SCHEDULES[self._recipe.schedule](step, self._recipe)
+    def step(self, step: int, *, used: float | None = None) -> None:
+        """Move the weights by this step's rate and forget their gradients.
+
+        Args:
+            step: Counted from 0.
+            used: Share of the budget that is used up, if that is time; else the steps tell.
+        """
+        used = step / self._recipe.steps if used is None else used
+        scale = SCHEDULES[self._recipe.schedule](step, used, self._recipe)
         for part, peaks in zip(self._parts, self._peaks, strict=True):
             for group, peak in zip(part.param_groups, peaks, strict=True):
                 group["lr"] = peak * scale
             part.step()
             part.zero_grad()
 
+    def state(self) -> dict[str, Tensor]:
+        """What the optimizers remember of past gradients, by name."""
+        return {
+            f"{i}.{parameter}.{name}": value
+            for i, part in enumerate(self._parts)
+            for parameter, entry in part.state_dict()["state"].items()
+            for name, value in entry.items()
+        }
 
-def linear_schedule(step: int, recipe: Recipe) -> float:
-    """Up over the warm-up, then straight down to zero just after the last step."""
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """The reverse of `state`, for the same encoder and recipe."""
+        entries: list[dict[int, dict[str, Tensor]]] = [{} for _ in self._parts]
+        for key, value in state.items():
+            i, parameter, name = key.split(".")
+            entries[int(i)].setdefault(int(parameter), {})[name] = value
+        for part, found in zip(self._parts, entries, strict=True):
+            part.load_state_dict(
+                {"state": found, "param_groups": part.state_dict()["param_groups"]}
+            )
+
+
+def linear_schedule(step: int, used: float, recipe: Recipe) -> float:
+    """Up over the warm-up, then straight down to zero at the end of the budget."""
     rise = (step + 1) / max(1, recipe.warmup_steps)
-    fall = (recipe.steps - step) / max(1, recipe.steps - recipe.warmup_steps)
-    return min(1.0, rise, fall)
+    risen = 0.0 if recipe.seconds else min(recipe.warmup_steps, recipe.steps - 1) / recipe.steps
+    return min(1.0, rise, max(0.0, 1 - used) / (1 - risen))
 
 
-def noam_schedule(step: int, recipe: Recipe) -> float:
+def noam_schedule(step: int, used: float, recipe: Recipe) -> float:
     """`min(t^-½, t · warmup^-3/2)`. Source: Vaswani et al. 2017, section 5.3."""
     t = step + 1
     return float(min(t**-0.5, t * recipe.warmup_steps**-1.5))
@@ -110,7 +143,10 @@ def muon(encoder: Encoder, recipe: Recipe) -> Optimizers:
     matrices = [p for p in encoder.blocks.parameters() if p.ndim == 2]
     taken = set(map(id, matrices))
     rest = [p for p in encoder.parameters() if id(p) not in taken]
-    return Optimizers([Muon(matrices, lr=recipe.muon_lr), _adamw(rest, recipe)], recipe=recipe)
+    dtype = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
+    return Optimizers(
+        [Muon(matrices, lr=recipe.muon_lr, dtype=dtype), _adamw(rest, recipe)], recipe=recipe
+    )
 
 
 def _single(part: torch.optim.Optimizer, recipe: Recipe) -> Optimizers:
@@ -122,7 +158,7 @@ def _adamw(parameters: list[nn.Parameter], recipe: Recipe) -> torch.optim.Optimi
     return torch.optim.AdamW(parameters, lr=recipe.lr, **settings)
 
 
-SCHEDULES: dict[str, Callable[[int, Recipe], float]] = {
+SCHEDULES: dict[str, Callable[[int, float, Recipe], float]] = {
     "linear": linear_schedule,
     "noam": noam_schedule,
 }

@@ -83,11 +83,28 @@ class Tokenizer:
 
     def encode_corpus(self, text: str) -> NDArray[np.int64]:
         """The ids of a long text, line by line."""
+        if self.kind == "char" and MASK not in text:
+            return self._characters(text)
         lines = text.splitlines(keepends=True)
         encodings = self._backend.encode_batch_fast(lines, add_special_tokens=False)
         if not encodings:
             return np.zeros(0, np.int64)
         return np.concatenate([np.asarray(encoding.ids, np.int64) for encoding in encodings])
+
+    def _characters(self, text: str) -> NDArray[np.int64]:
+        """What the backend gives for a text of characters, fifty times as fast."""
+        table = self._id_of_code_point
+        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        return table[np.minimum(points, len(table) - 1)]
+
+    @cached_property
+    def _id_of_code_point(self) -> NDArray[np.int64]:
+        """Ids by code point; the last entry, and every one between, is unknown."""
+        vocabulary = self._backend.get_vocab(with_added_tokens=False)
+        known = {ord(token): i for token, i in vocabulary.items() if len(token) == 1}
+        table = np.full(max(known, default=0) + 2, self.unknown_id, np.int64)
+        table[list(known)] = list(known.values())
+        return table
 
     def wrap(self, ids: Sequence[int]) -> list[int]:
         """The ids of a text between prefix and suffix, as the model reads them."""

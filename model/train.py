@@ -1,44 +1,56 @@
-"""The training loop and the command `maskwright-train`."""
+"""The training loop: what a run is, one step after another, and what it leaves."""
 
-import argparse
 import dataclasses
-import os
-import sys
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+from time import perf_counter
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from model.batches import Sampler
-from model.checkpoint import save_checkpoint
-from model.config import PRESETS, SIZES, EncoderConfig, Recipe, check_choice, to_json
-from model.corpus import REMOTES, Corpus, fetch, from_files, shipped
+from model.card import run_card
+from model.checkpoint import FILE_NAME, Checkpoint, save_checkpoint
+from model.config import EncoderConfig, Recipe, check_choice, to_json
+from model.corpus import Text
+from model.devices import Workers, cast, seed_step, settled, uncompiled
 from model.encoder import Encoder, n_parameters
 from model.evaluate import DRAWS, Score, held_out_score, windows_of
-from model.feedforward import FEEDFORWARDS
-from model.mixers import MIXERS
-from model.objective import masked_loss
+from model.files import write_atomically
+from model.objective import MaskedLoss
 from model.optimizer import OPTIMIZERS
 from model.report import Record, write_report
-from model.tokenizer import TRAINERS, Tokenizer
+from model.samples import filled
+from model.tokenizer import Tokenizer
+from model.tokens import Tokens, tokenised
 
 # Windows scored on the way; the last score takes all of them and every draw.
 WINDOWS_ON_THE_WAY = 256
 
+Tell = Callable[[int, Record], None]
+
+
+class Diverged(ValueError):
+    """A loss or gradient is no number; the weights are still those of the step before."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Everything that decides what a training run computes."""
+    """Everything that decides what a training run computes.
+
+    Attributes:
+        source: Where the text came from, as the command was told; for `--resume`.
+    """
 
     config: EncoderConfig
     recipe: Recipe
-    corpus: Corpus
+    corpus: Text
     tokenizer: Tokenizer
     seed: int = 0
+    source: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def summary(self, encoder: Encoder, *, step: int) -> dict[str, Any]:
         """What a checkpoint, a report and a model card say of the run."""
@@ -47,167 +59,239 @@ class Run:
             "step": step,
             "seed": self.seed,
             "n_parameters": n_parameters(encoder),
+            "config": to_json(self.config),
             "recipe": to_json(self.recipe),
             "corpus": {
                 "name": corpus.name,
                 "sha256": corpus.sha256,
-                "n_characters": len(corpus.text),
+                "n_characters": corpus.n_characters,
                 "licence": corpus.licence,
             },
+            "source": self.source,
         }
 
 
 def train(
-    run: Run, out: Path, *, tell: Callable[[int, Record], None] = lambda step, record: None
+    run: Run,
+    out: Path,
+    *,
+    resume: Checkpoint | None = None,
+    workers: Workers | None = None,
+    tokens: Tokens | None = None,
+    tell: Tell = lambda step, record: None,
+    stop: Event | None = None,
 ) -> Record:
-    """Train and leave a checkpoint, a report and a plot in `out`.
-
-    An interrupt (Ctrl-C) ends the run early and leaves the same files.
+    """Train and leave a checkpoint, a report, a plot and a card in `out`.
 
     Args:
+        resume: An unfinished run's checkpoint, to go on from as if it had not been interrupted.
+        workers: This process among those that train together.
+        tokens: The training text, where it is already tokenised.
         tell: Is told every `log_every` steps.
-    """
-    torch.manual_seed(run.seed)
-    recipe, tokenizer = run.recipe, run.tokenizer
-    check_choice("optimizer", recipe.optimizer, OPTIMIZERS)
-    training_text, held_out_text = run.corpus.split()
-    held_out_ids = tokenizer.encode_corpus(held_out_text)
-    encoder = Encoder(run.config)
-    # What the last step could not score is refused before the first.
-    windows_of(held_out_ids, encoder=encoder, tokenizer=tokenizer, length=recipe.eval_length)
-    optimizers = OPTIMIZERS[recipe.optimizer](encoder, recipe)
-    sampler = Sampler(
-        tokenizer.encode_corpus(training_text), tokenizer=tokenizer, recipe=recipe, seed=run.seed
-    )
+        stop: Once set, the run ends after the step at hand and leaves the same files; its
+            checkpoint can be resumed.
 
-    def score(**limits: int) -> Score:
-        return held_out_score(
-            encoder, held_out_ids, tokenizer=tokenizer, length=recipe.eval_length, **limits
+    Raises:
+        ValueError: The recipe cannot run on this text, or the checkpoint is another run's.
+        Diverged: The loss is no number any more.
+        OSError: A checkpoint cannot be written; the one before it is whole.
+    """
+    training = Training(run, out, workers=workers or Workers(), tokens=tokens)
+    if resume is not None:
+        training.restore(resume)
+    while training.take_step(stopped=stop is not None and stop.is_set()):
+        training.look(tell)
+    training.finish()
+    return training.record
+
+
+class Training:
+    """The state of a run between its steps."""
+
+    def __init__(self, run: Run, out: Path, *, workers: Workers, tokens: Tokens | None) -> None:
+        recipe = settled(run.recipe, workers.device)
+        self.run, self.out, self.workers = dataclasses.replace(run, recipe=recipe), out, workers
+        check_choice("optimizer", recipe.optimizer, OPTIMIZERS)
+        if run.seed < 0:
+            raise ValueError(f"seed={run.seed}; at least 0")
+        n_rows = recipe.batch_tokens // max(recipe.row_lengths)
+        if max(1, n_rows) < workers.n * recipe.accumulate:
+            raise ValueError(
+                f"batch_tokens={recipe.batch_tokens} gives {n_rows} rows of "
+                f"{max(recipe.row_lengths)}; {workers.n * recipe.accumulate} parts need one each"
+            )
+        torch.manual_seed(run.seed)
+        self.encoder = Encoder(run.config).to(workers.device)
+        self.held_out_ids = run.tokenizer.encode_corpus(run.corpus.held_out())
+        # What the last step could not score is refused before the first.
+        windows = windows_of(
+            self.held_out_ids,
+            run.tokenizer,
+            length=recipe.eval_length,
+            max_tokens=run.config.max_tokens,
+        )
+        self._sample = windows[0]
+        self.optimizers = OPTIMIZERS[recipe.optimizer](self.encoder, recipe)
+        self.sampler = Sampler(
+            tokens or tokenised(run.corpus, run.tokenizer),
+            tokenizer=run.tokenizer,
+            recipe=recipe,
+            seed=run.seed,
+        )
+        if recipe.compile == "on":
+            for block in self.encoder.blocks:
+                block.compile(dynamic=False)
+        self.loss = workers.shared(MaskedLoss(self.encoder))
+        self.record = Record()
+        self.step = 0
+        self._saved: int | None = None
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take up an unfinished run.
+
+        Raises:
+            ValueError: The checkpoint is of a finished run, or of another one.
+        """
+        if checkpoint.record is None:
+            raise ValueError("the run is finished: there is nothing to resume")
+        mine = self.run.summary(self.encoder, step=0)
+        for part in ("seed", "config", "recipe", "corpus"):
+            if mine[part] != checkpoint.summary[part]:
+                raise ValueError(
+                    f"the run's {part} is {checkpoint.summary[part]}, not {mine[part]}: "
+                    "it goes on as it began"
+                )
+        self.encoder.load_state_dict(checkpoint.encoder.state_dict())
+        self.optimizers.load_state(checkpoint.state)
+        self.record = Record.from_json(checkpoint.record)
+        self.step = self._saved = checkpoint.summary["step"]
+        for stale in self.out.glob(f".{FILE_NAME}.*.part"):
+            stale.unlink(missing_ok=True)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget is used up."""
+        return self._used >= 1
+
+    @property
+    def _used(self) -> float:
+        recipe = self.run.recipe
+        if recipe.seconds:
+            return self.record.step_seconds / recipe.seconds
+        return self.step / recipe.steps
+
+    def take_step(self, *, stopped: bool = False) -> bool:
+        """Move the weights once, unless the budget is used up or some process is to stop."""
+        start = perf_counter()
+        recipe, workers = self.run.recipe, self.workers
+        if workers.n > 1:
+            # The processes must agree: one clock, and one answer to an interrupt.
+            stops, seconds = workers.total([float(stopped), self.record.step_seconds])
+            stopped, self.record.step_seconds = bool(stops), seconds / workers.n
+        if stopped or self.finished:
+            return False
+        batch = self.sampler.draw(self.step)
+        seed_step(self.run.seed, self.step, workers.rank)
+        loss = self._gradients(batch)
+        norm = torch.nn.utils.clip_grad_norm_(self.encoder.parameters(), recipe.clip)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise Diverged(self._divergence(loss, float(norm), rows=tuple(batch.ids.shape)))
+        self.optimizers.step(self.step, used=self._used)
+        self.step += 1
+        self.record.recent += loss
+        self.record.n_tokens += batch.ids.numel()
+        self.record.step_seconds += perf_counter() - start
+        return True
+
+    def _gradients(self, batch: Any) -> float:
+        """Compute this process's share of a batch's gradients; the loss of the whole batch."""
+        recipe, workers = self.run.recipe, self.workers
+        n_parts, total = recipe.accumulate, torch.zeros((), device=workers.device)
+        for i in range(n_parts):
+            part = batch.part(workers.rank * n_parts + i, workers.n * n_parts).to(workers.device)
+            with (
+                workers.without_sync(self.loss, last=i == n_parts - 1),
+                cast(recipe, workers.device),
+            ):
+                loss = self.loss(part.ids, part.positions, part.targets) / len(batch.targets)
+                # Gradients are averaged over the processes, and the losses are to be summed.
+                (loss * workers.n).backward()
+            total += loss.detach()
+        return workers.total([total.item()])[0]
+
+    def _divergence(self, loss: float, norm: float, *, rows: tuple[int, ...]) -> str:
+        kept = (
+            "no checkpoint was written yet"
+            if self._saved is None
+            else f"the last good checkpoint is of step {self._saved}: {self.out / FILE_NAME}"
+        )
+        return (
+            f"step {self.step + 1}: loss {loss}, gradient norm {norm}, on {rows[0]} rows of "
+            f"{rows[1]} tokens (seed {self.run.seed}, draw {self.step}); {kept}. Lower rates "
+            "(--lr, --muon-lr) or a longer warm-up help"
         )
 
-    def save(step: int, **more: Any) -> dict[str, Any]:
-        summary = run.summary(encoder, step=step) | {"cost": record.cost()} | more
-        save_checkpoint(out, encoder=encoder, tokenizer=tokenizer, summary=summary)
-        return summary
+    def look(self, tell: Tell) -> None:
+        """After a step: log, score and save where their time has come."""
+        recipe, step = self.run.recipe, self.step
+        if step % recipe.log_every == 0:
+            self.record.train.append((step, self.record.recent / recipe.log_every))
+            self.record.recent = 0.0
+        if step % recipe.eval_every == 0 and not self.finished:
+            self._score(draws=1, max_windows=WINDOWS_ON_THE_WAY)
+        if step % recipe.checkpoint_every == 0 and not self.finished:
+            self.save()
+        if step % recipe.log_every == 0 and self.workers.first:
+            tell(step, self.record)
 
-    record, done, recent = Record(), 0, 0.0
-    try:
-        for step in range(1, recipe.steps + 1):
-            batch = sampler.draw()
-            loss = masked_loss(encoder, batch)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(encoder.parameters(), recipe.clip)
-            optimizers.step(step - 1)
-            done = step
-            recent += loss.item()
-            record.n_tokens += batch.ids.numel()
-            if step % recipe.log_every == 0:
-                record.train.append((step, recent / recipe.log_every))
-                recent = 0.0
-                tell(step, record)
-            if step % recipe.eval_every == 0 and step < recipe.steps:
-                record.held_out.append((step, score(draws=1, max_windows=WINDOWS_ON_THE_WAY)))
-                save(step)
-    except KeyboardInterrupt:
-        pass  # the step at hand was not taken; what was done is scored and kept
-    final = score()
-    record.held_out.append((done, final))
-    held_out = dataclasses.asdict(final) | {"length": recipe.eval_length, "draws": DRAWS}
-    write_report(out, record, save(done, held_out=held_out))
-    return record
+    def _score(self, **limits: int) -> Score:
+        if not self.workers.first:
+            return Score(math.nan, 0.0, 0, 0.0)
+        run = self.run
+        with uncompiled(run.recipe):
+            found = held_out_score(
+                self.encoder,
+                self.held_out_ids,
+                tokenizer=run.tokenizer,
+                length=run.recipe.eval_length,
+                **limits,
+            )
+            sample = filled(self.encoder, self._sample, tokenizer=run.tokenizer)
+        self.record.held_out.append((self.step, found))
+        self.record.samples.append((self.step, sample))
+        return found
 
+    def save(self) -> None:
+        """Write a checkpoint that a run can go on from."""
+        if self.workers.first:
+            self._write(self._summary(), unfinished=True)
+        self._saved = self.step
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command `maskwright-train`; 0 if the run ended as planned, 130 if interrupted."""
-    options = _parser().parse_args(arguments)
-    torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
-    try:
-        run = _run(options)
-        out = options.out or Path("runs") / f"{options.preset}-{options.mixer}"
-        record = _train_with_progress(run, out)
-    except (ValueError, OSError) as error:
-        print(f"maskwright-train: {error}", file=sys.stderr)  # noqa: T201 the command's output
-        return 2
-    step, score = record.held_out[-1]
-    print(f"step {step}: held-out {score}")  # noqa: T201 the command's output
-    print(f"wrote {out}; export it with: maskwright-export {out} DIRECTORY")  # noqa: T201 likewise
-    return 0 if step == run.recipe.steps else 130
+    def finish(self) -> None:
+        """Score everything held out, and leave the run's files."""
+        if self.workers.first:
+            unfinished = self.record.to_json()
+            found = self._score()
+            held_out = dataclasses.asdict(found)
+            held_out |= {"length": self.run.recipe.eval_length, "draws": DRAWS}
+            summary = self._summary() | {"held_out": held_out}
+            self._write(summary, unfinished=not self.finished, record=unfinished)
+            write_report(self.out, self.record, summary)
+            card = run_card(summary, name=self.out.name, samples=self.record.samples)
+            write_atomically(self.out / "README.md", card.encode())
+        self.workers.wait()
 
+    def _summary(self) -> dict[str, Any]:
+        return self.run.summary(self.encoder, step=self.step) | {"cost": self.record.cost()}
 
-def _train_with_progress(run: Run, out: Path) -> Record:
-    columns = (
-        TextColumn("step {task.completed}/{task.total}"),
-        BarColumn(),
-        TextColumn("{task.fields[figures]}"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("training", total=run.recipe.steps, figures="")
-        said = 0
-
-        def tell(step: int, record: Record) -> None:
-            nonlocal said
-            loss = record.train[-1][1]
-            figures = f"loss {loss:.3f}  {record.tokens_per_second:,.0f} tokens/s"
-            progress.update(bar, completed=step, figures=figures)
-            for scored, score in record.held_out[said:]:
-                line = f"step {scored}: training loss {loss:.3f}, held-out {score}"
-                console.print(f"{line}, {record.tokens_per_second:,.0f} tokens/s", soft_wrap=True)
-            said = len(record.held_out)
-
-        return train(run, out, tell=tell)
-
-
-def _run(options: argparse.Namespace) -> Run:
-    preset = PRESETS[options.preset]
-    given = _given(options, "steps", "tokenizer", "vocab_size")
-    recipe = dataclasses.replace(preset.recipe, **given)
-    corpus = _corpus(options)
-    texts = [corpus.text] if recipe.tokenizer == "char" else [corpus.split()[0]]
-    tokenizer = TRAINERS[recipe.tokenizer](texts, vocab_size=recipe.vocab_size)
-    config = dataclasses.replace(preset, recipe=recipe).encoder_config(
-        mixer=options.mixer, vocab_size=tokenizer.vocab_size, size=options.size
-    )
-    config = dataclasses.replace(config, **_given(options, "activation", "dropout"))
-    # A preset's windows fill its rows, without room for [CLS] and [SEP].
-    longest = config.max_tokens - tokenizer.n_wrap
-    recipe = dataclasses.replace(recipe, eval_length=min(recipe.eval_length, longest))
-    return Run(config=config, recipe=recipe, corpus=corpus, tokenizer=tokenizer, seed=options.seed)
-
-
-def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Those of the options that were given: they go before the preset's."""
-    return {name: value for name in names if (value := getattr(options, name)) is not None}
-
-
-def _corpus(options: argparse.Namespace) -> Corpus:
-    if options.text:
-        return from_files(options.text)
-    return fetch(options.corpus) if options.corpus else shipped()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="maskwright-train",
-        description="Train a masked-language-model encoder. Leaves a checkpoint, report.json and "
-        "loss.png; Ctrl-C ends early and leaves the same.",
-    )
-    parser.add_argument("--preset", choices=PRESETS, default="shakespeare")
-    parser.add_argument("--mixer", choices=MIXERS, default="mhsa")
-    parser.add_argument("--size", choices=SIZES, help="other width, depth and heads")
-    parser.add_argument("--activation", choices=FEEDFORWARDS, help="other than the preset's")
-    parser.add_argument("--dropout", type=float, help="share dropped, other than the preset's")
-    parser.add_argument("--text", type=Path, nargs="+", metavar="FILE", help="UTF-8 text, .xz too")
-    parser.add_argument("--corpus", choices=REMOTES, help="download a public corpus")
-    parser.add_argument("--tokenizer", choices=TRAINERS, help="other than the preset's")
-    parser.add_argument("--vocab-size", type=int, help="ids of a bpe or wordpiece vocabulary")
-    parser.add_argument("--steps", type=int, help="optimizer steps, other than the preset's")
-    parser.add_argument("--seed", type=int, default=0, help="same seed, same losses (0)")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads (every core)")
-    parser.add_argument("--out", type=Path, help="directory (runs/PRESET-MIXER)")
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    def _write(
+        self, summary: dict[str, Any], *, unfinished: bool, record: dict[str, Any] | None = None
+    ) -> None:
+        save_checkpoint(
+            self.out,
+            encoder=self.encoder,
+            tokenizer=self.run.tokenizer,
+            summary=summary,
+            state=self.optimizers.state() if unfinished else None,
+            record=(record or self.record.to_json()) if unfinished else None,
+        )

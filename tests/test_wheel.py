@@ -54,6 +54,6 @@ def test_the_wheel_serves(elsewhere: Path) -> None:
 
 @pytest.mark.slow
 def test_the_wheel_trains(elsewhere: Path) -> None:
-    command = [sys.executable, "-m", "model.train", "--preset", "tiny", "--steps", "2"]
+    command = [sys.executable, "-m", "model.cli", "--preset", "tiny", "--steps", "2"]
     subprocess.run(command, check=True, capture_output=True, cwd=elsewhere, env=os.environ)
     assert (elsewhere / "runs/tiny-mhsa/checkpoint.safetensors").exists()

@@ -11,6 +11,7 @@ from model.batches import MaskedBatch, Sampler
 from model.config import Recipe
 from model.corpus import shipped
 from model.tokenizer import TRAINERS, Tokenizer
+from model.tokens import Tokens
 
 TEXT = shipped().text[:5000]
 every_kind = pytest.mark.parametrize("kind", TRAINERS)
@@ -21,8 +22,8 @@ def recipe(**fields: Any) -> Recipe:
 
 
 def sampler(tokenizer: Tokenizer, text: str = TEXT, *, seed: int = 0, **fields: Any) -> Sampler:
-    ids = tokenizer.encode_corpus(text)
-    return Sampler(ids, tokenizer=tokenizer, recipe=recipe(**fields), seed=seed)
+    tokens = Tokens([tokenizer.encode_corpus(text)])
+    return Sampler(tokens, tokenizer=tokenizer, recipe=recipe(**fields), seed=seed)
 
 
 def whole(batch: MaskedBatch) -> torch.Tensor:
@@ -42,14 +43,14 @@ def shown(batch: MaskedBatch) -> torch.Tensor:
 def test_the_share_of_masked_tokens_is_exact(
     tokenizers: dict[str, Tokenizer], kind: str, mask_rate: float
 ) -> None:
-    batch = sampler(tokenizers[kind], mask_rate=mask_rate).draw()
+    batch = sampler(tokenizers[kind], mask_rate=mask_rate).draw(0)
     assert len(batch.targets) == round(320 * mask_rate)
     assert len(batch.positions.unique(dim=0)) == len(batch.positions)
     assert (shown(batch) == tokenizers[kind].mask_id).all()
 
 
 def test_at_least_one_token_is_masked(char_tokenizer: Tokenizer) -> None:
-    batch = sampler(char_tokenizer, row_lengths=(4,), batch_tokens=4, mask_rate=0.01).draw()
+    batch = sampler(char_tokenizer, row_lengths=(4,), batch_tokens=4, mask_rate=0.01).draw(0)
     assert len(batch.targets) == 1
 
 
@@ -58,7 +59,7 @@ def test_the_shares_of_random_and_kept_tokens_are_exact(
     tokenizers: dict[str, Tokenizer], kind: str
 ) -> None:
     tokenizer = tokenizers[kind]
-    batch = sampler(tokenizer, mask_rate=0.5, random_share=0.25, keep_share=0.5).draw()
+    batch = sampler(tokenizer, mask_rate=0.5, random_share=0.25, keep_share=0.5).draw(0)
     n_random, n_kept = 40, 80  # of 160
     is_mask, is_same = shown(batch) == tokenizer.mask_id, shown(batch) == batch.targets
     assert is_mask.sum() == 160 - n_random - n_kept
@@ -69,7 +70,7 @@ def test_the_shares_of_random_and_kept_tokens_are_exact(
 
 def test_a_random_token_is_any_ordinary_one_and_never_a_special_one() -> None:
     tokenizer = TRAINERS["char"](["ab\n"])  # as many specials as characters
-    drawn = sampler(tokenizer, "ab\n" * 50, mask_rate=0.5, random_share=1.0).draw()
+    drawn = sampler(tokenizer, "ab\n" * 50, mask_rate=0.5, random_share=1.0).draw(0)
     assert set(shown(drawn).tolist()) == set(tokenizer.encode("ab\n").ids)
 
 
@@ -77,8 +78,8 @@ def test_a_random_token_is_any_ordinary_one_and_never_a_special_one() -> None:
 def test_special_tokens_are_never_masked(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     tokenizer = tokenizers[kind]
     drawn = sampler(tokenizer, "To [MASK] 漢 be 字 or\n" * 200, mask_rate=0.3)
-    for _ in range(5):
-        assert not tokenizer.special_ids.intersection(drawn.draw().targets.tolist())
+    for step in range(5):
+        assert not tokenizer.special_ids.intersection(drawn.draw(step).targets.tolist())
 
 
 @every_kind
@@ -86,7 +87,7 @@ def test_where_ordinary_tokens_are_too_few_for_the_rate_all_are_masked(
     tokenizers: dict[str, Tokenizer], kind: str
 ) -> None:
     tokenizer = tokenizers[kind]
-    batch = sampler(tokenizer, "e[MASK][MASK]\n" * 200, mask_rate=0.9).draw()
+    batch = sampler(tokenizer, "e[MASK][MASK]\n" * 200, mask_rate=0.9).draw(0)
     is_special = torch.isin(whole(batch), torch.tensor([*tokenizer.special_ids]))
     assert len(batch.targets) == (~is_special).sum() < 0.9 * 320
     assert not tokenizer.special_ids.intersection(batch.targets.tolist())
@@ -100,7 +101,7 @@ def test_a_row_is_a_stretch_of_the_text_between_prefix_and_suffix(
     ids = tokenizer.encode_corpus(TEXT)
     n_text = 16 - tokenizer.n_wrap
     stretches = {tuple(ids[i : i + n_text].tolist()) for i in range(len(ids) - n_text + 1)}
-    batch = sampler(tokenizer).draw()
+    batch = sampler(tokenizer).draw(0)
     assert batch.ids.shape == (20, 16)
     for row in whole(batch).tolist():
         text = tuple(row[len(tokenizer.prefix) : 16 - len(tokenizer.suffix)])
@@ -110,24 +111,20 @@ def test_a_row_is_a_stretch_of_the_text_between_prefix_and_suffix(
 
 def test_rows_reach_both_ends_of_the_text(char_tokenizer: Tokenizer) -> None:
     drawn = sampler(char_tokenizer, "abcdef", row_lengths=(5,), batch_tokens=5 * 20)
-    rows = {tuple(row) for row in whole(drawn.draw()).tolist()}
+    rows = {tuple(row) for row in whole(drawn.draw(0)).tolist()}
     assert rows == {tuple(char_tokenizer.encode(text).ids) for text in ("abcde", "bcdef")}
-
-
-def test_every_row_of_a_batch_is_full(char_tokenizer: Tokenizer) -> None:
-    assert sampler(char_tokenizer).draw().lengths.tolist() == [16] * 20
 
 
 def test_every_row_length_is_drawn_at_the_same_number_of_tokens(char_tokenizer: Tokenizer) -> None:
     drawn = sampler(char_tokenizer, row_lengths=(8, 16, 32, 32))
-    shapes = [drawn.draw().ids.shape for _ in range(60)]
+    shapes = [drawn.draw(step).ids.shape for step in range(60)]
     assert {tuple(shape) for shape in shapes} == {(40, 8), (20, 16), (10, 32)}
     # Named twice, drawn twice as often: 30 of 60 expected, with a standard deviation of 4.
     assert 15 < sum(shape[1] == 32 for shape in shapes) < 45
 
 
 def test_a_batch_has_at_least_one_row(char_tokenizer: Tokenizer) -> None:
-    assert sampler(char_tokenizer, batch_tokens=3).draw().ids.shape == (1, 16)
+    assert sampler(char_tokenizer, batch_tokens=3).draw(0).ids.shape == (1, 16)
 
 
 def equal(one: MaskedBatch, other: MaskedBatch) -> bool:
@@ -138,24 +135,32 @@ def equal(one: MaskedBatch, other: MaskedBatch) -> bool:
 @every_kind
 def test_the_same_seed_draws_the_same_batches(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     one, other = (sampler(tokenizers[kind], row_lengths=(8, 16), seed=3) for _ in range(2))
-    assert all(equal(one.draw(), other.draw()) for _ in range(5))
+    assert all(equal(one.draw(step), other.draw(step)) for step in range(5))
 
 
-def test_what_else_draws_random_numbers_does_not_change_the_batches(
-    char_tokenizer: Tokenizer,
-) -> None:
+def test_a_batch_hangs_on_its_step_alone(char_tokenizer: Tokenizer) -> None:
     one, other = sampler(char_tokenizer), sampler(char_tokenizer)
-    first = one.draw()
+    for step in range(3):
+        one.draw(step)
     torch.manual_seed(1)
-    torch.rand(100)
-    assert equal(first, other.draw())
+    assert equal(one.draw(3), other.draw(3))
 
 
-def test_another_seed_or_another_draw_gives_another_batch(char_tokenizer: Tokenizer) -> None:
+def test_another_seed_or_another_step_gives_another_batch(char_tokenizer: Tokenizer) -> None:
     drawn = sampler(char_tokenizer)
-    first = drawn.draw()
-    assert not equal(first, sampler(char_tokenizer, seed=1).draw())
-    assert not equal(first, drawn.draw())
+    assert not equal(drawn.draw(0), sampler(char_tokenizer, seed=1).draw(0))
+    assert not equal(drawn.draw(0), drawn.draw(1))
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 3, 20])
+def test_the_parts_of_a_batch_are_its_rows_with_their_masks(
+    char_tokenizer: Tokenizer, n_parts: int
+) -> None:
+    batch = sampler(char_tokenizer).draw(0)
+    parts = [batch.part(i, n_parts) for i in range(n_parts)]
+    assert torch.equal(torch.cat([part.ids for part in parts]), batch.ids)
+    assert torch.equal(torch.cat([whole(part) for part in parts]), whole(batch))
+    assert sum(len(part.targets) for part in parts) == len(batch.targets)
 
 
 @every_kind
@@ -166,4 +171,4 @@ def test_a_text_shorter_than_a_row_is_refused_with_both_lengths(
     n_text = 16 - tokenizer.n_wrap
     ids = np.full(n_text - 1, 9)
     with pytest.raises(ValueError, match=rf"has {n_text - 1} tokens; a row takes {n_text}"):
-        Sampler(ids, tokenizer=tokenizer, recipe=recipe(row_lengths=(8, 16)), seed=0)
+        Sampler(Tokens([ids]), tokenizer=tokenizer, recipe=recipe(row_lengths=(8, 16)), seed=0)

@@ -18,7 +18,6 @@ from model.checkpoint import (
     Checkpoint,
     load_checkpoint,
     save_checkpoint,
-    write_atomically,
 )
 from model.mixers import MIXERS
 from model.tokenizer import TRAINERS, Tokenizer
@@ -156,20 +155,25 @@ def test_a_failed_write_leaves_the_old_file_whole_and_nothing_else(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_replacement_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "taken" / "by a directory").mkdir(parents=True)
-    with pytest.raises(OSError, match="taken"):
-        write_atomically(tmp_path / "taken", b"data")
-    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-
-
-def test_a_reader_that_has_the_old_file_open_keeps_it(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    with path.open("rb") as reader:
-        write_atomically(path, b"new")
-        assert reader.read() == b"old"
-    assert path.read_bytes() == b"new"
+def test_what_an_unfinished_run_needs_comes_back_beside_its_weights(
+    path: Path, char_tokenizer: Tokenizer
+) -> None:
+    encoder = tiny_checkpoint("mhsa", char_tokenizer).encoder
+    state = {"0.1.average": torch.arange(6.0).view(2, 3), "1.0.step": torch.tensor(4.0)}
+    record = {"train": [[1, 0.1 + 0.2]]}
+    save_checkpoint(
+        path.parent,
+        encoder=encoder,
+        tokenizer=char_tokenizer,
+        summary=SUMMARY,
+        state=state,
+        record=record,
+    )
+    loaded = load_checkpoint(path)
+    assert loaded.record == record
+    assert loaded.state.keys() == state.keys()
+    assert all(torch.equal(loaded.state[name], state[name]) for name in state)
+    assert loaded.encoder.state_dict().keys() == encoder.state_dict().keys()
 
 
 @pytest.mark.parametrize("field", ["config", "tokenizer", "summary"])

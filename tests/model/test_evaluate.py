@@ -2,17 +2,21 @@
 
 import functools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from model.checkpoint import save_checkpoint
 from model.corpus import shipped
 from model.encoder import Encoder
-from model.evaluate import Score, held_out_score, main
+from model.evaluate import (
+    Score,
+    guesser,
+    held_out_score,
+    pseudo_perplexity,
+    score_by_length,
+)
 from model.mixers import MIXERS
 from model.tokenizer import TRAINERS, Tokenizer
 from tests.conftest import random_encoder
@@ -77,7 +81,7 @@ def test_the_score_is_that_of_each_window_by_itself(
     tokenizer = tokenizers[kind]
     encoder, ordinary = encoder_for(tokenizer, mixer), torch.ones(tokenizer.vocab_size)
     ordinary[list(tokenizer.special_ids)] = 0
-    losses, hits = [], []
+    losses, hits, near = [], [], []
     windows = text_ids(tokenizer)[: 50 * LENGTH].reshape(50, LENGTH)
     for window, mask in zip(windows, protocol_masks(1, 50, LENGTH)[0], strict=True):
         shown = [
@@ -90,10 +94,12 @@ def test_the_score_is_that_of_each_window_by_itself(
             shares = encoder.logits(hidden, at)[0].double().exp() * ordinary
             losses.append(-(shares[window[column]] / shares.sum()).log().item())
             hits.append(int(shares.argmax()) == window[column])
+            near.append(window[column] in shares.topk(5).indices)
     found = score(tokenizer, encoder, draws=1)
     # 1e-5: the encoder's float32 rounding differs between one row and a batch.
     assert found.loss == pytest.approx(np.mean(losses), rel=1e-5)
     assert found.accuracy == np.mean(hits)
+    assert found.top5 == np.mean(near)
 
 
 def test_a_masked_token_is_hidden_from_the_encoder(char_tokenizer: Tokenizer) -> None:
@@ -181,60 +187,26 @@ def test_a_text_without_any_token_to_mask_is_refused(char_tokenizer: Tokenizer) 
         )
 
 
-@pytest.fixture
-def run_directory(tmp_path: Path, char_tokenizer: Tokenizer) -> Path:
-    encoder = encoder_for(char_tokenizer)
-    save_checkpoint(tmp_path / "run", encoder=encoder, tokenizer=char_tokenizer, summary={})
-    return tmp_path / "run"
-
-
-def test_the_command_prints_the_score_of_the_held_out_tenth(
-    run_directory: Path,
-    tmp_path: Path,
-    char_tokenizer: Tokenizer,
-    capsys: pytest.CaptureFixture[str],
+@every_kind
+def test_scores_by_length_are_those_of_the_protocol_at_each_length(
+    tokenizers: dict[str, Tokenizer], kind: str
 ) -> None:
-    data = tmp_path / "text.txt"
-    data.write_text(shipped().text[:4000])
-    assert main([str(run_directory), "--data", str(data), "--length", "8", "--draws", "2"]) == 0
-    held_out = char_tokenizer.encode_corpus(shipped().text[3600:4000])
-    expected = held_out_score(
-        encoder_for(char_tokenizer), held_out, tokenizer=char_tokenizer, length=8, draws=2
-    )
-    assert capsys.readouterr() == (f"{expected}\n", "")
-    assert str(expected).startswith(f"loss {expected.loss:.4f} nats  top-1 ")
+    tokenizer = tokenizers[kind]
+    subject = guesser(encoder_for(tokenizer), tokenizer)
+    found = score_by_length(subject, text_ids(tokenizer), max_tokens=64)
+    assert list(found) == [4, 8, 16, 32 - tokenizer.n_wrap]
+    assert found[8] == score(tokenizer, draws=1, max_windows=8)
 
 
-@pytest.mark.slow
-def test_the_command_scores_the_shipped_text_by_default(
-    run_directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(run_directory), "--draws", "1"]) == 0
-    n_windows = len(shipped().split()[1]) // 32
-    n_masked = protocol_masks(1, n_windows, 32).sum()
-    assert f"({n_masked:,} tokens)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["--length", "33"], ["--draws", "0"], ["--data", "none"]]
-)
-def test_a_command_that_cannot_score_says_so_in_one_line(
-    run_directory: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
-    checkpoint = run_directory if arguments else run_directory / "missing"
-    assert main([str(checkpoint), *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("maskwright-evaluate: ")
-    assert err.count("\n") == 1
-
-
-def test_a_run_on_another_text_is_not_scored_on_the_shipped_one(
-    tmp_path: Path, char_tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    summary = {"corpus": {"name": "diary.txt", "sha256": "0" * 64}}
-    save_checkpoint(
-        tmp_path, encoder=encoder_for(char_tokenizer), tokenizer=char_tokenizer, summary=summary
-    )
-    assert main([str(tmp_path)]) == 2
-    assert "the run was trained on diary.txt; give its text with --data" in capsys.readouterr().err
+def test_pseudo_perplexity_masks_each_token_by_itself(char_tokenizer: Tokenizer) -> None:
+    encoder, ids = encoder_for(char_tokenizer), text_ids(char_tokenizer)
+    losses = []
+    for window in ids[: 2 * LENGTH].reshape(2, LENGTH):
+        for column in range(LENGTH):
+            shown = torch.from_numpy(window.copy())[None]
+            shown[0, column] = char_tokenizer.mask_id
+            logits = encoder.logits(encoder(shown), torch.tensor([[0, column]]))[0].double()
+            logits[list(char_tokenizer.special_ids)] = -torch.inf
+            losses.append(-logits.log_softmax(dim=0)[window[column]].item())
+    found = pseudo_perplexity(guesser(encoder, char_tokenizer), ids, length=LENGTH, max_windows=2)
+    assert found == pytest.approx(math.exp(np.mean(losses)), rel=1e-5)

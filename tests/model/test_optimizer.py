@@ -9,7 +9,7 @@ from model.config import Recipe
 from model.encoder import Encoder
 from model.mixers import MIXERS
 from model.objective import masked_loss
-from model.optimizer import OPTIMIZERS, SCHEDULES, Muon, orthogonalised
+from model.optimizer import OPTIMIZERS, SCHEDULES, Muon, Optimizers, orthogonalised
 from tests.conftest import random_encoder
 
 every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
@@ -25,7 +25,7 @@ def riddle() -> MaskedBatch:
     positions = torch.stack([torch.arange(8), torch.full((8,), 3)], dim=1)
     targets = (ids[:, 2] + 1).clamp(max=10)
     ids[:, 3] = 2
-    return MaskedBatch(ids, torch.full((8,), 6), positions, targets)
+    return MaskedBatch(ids, positions, targets)
 
 
 def tiny_encoder(mixer: str) -> Encoder:
@@ -156,18 +156,46 @@ def test_a_step_has_the_rate_of_its_schedule(name: str) -> None:
 
 def test_the_linear_schedule_rises_over_the_warm_up_and_falls_to_the_end() -> None:
     made = recipe(steps=20, warmup_steps=5)
-    rates = [SCHEDULES["linear"](step, made) for step in range(20)]
+    rates = [SCHEDULES["linear"](step, step / 20, made) for step in range(20)]
     assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
     assert rates[5:] == pytest.approx([(20 - step) / 15 for step in range(5, 20)])
 
 
 def test_the_linear_schedule_without_warm_up_starts_at_the_peak() -> None:
-    assert SCHEDULES["linear"](0, recipe(warmup_steps=0)) == 1.0
+    assert SCHEDULES["linear"](0, 0.0, recipe(warmup_steps=0)) == 1.0
+
+
+def test_the_linear_schedule_of_a_budget_of_seconds_follows_the_clock() -> None:
+    made = recipe(seconds=60.0, warmup_steps=5)
+    rates = [SCHEDULES["linear"](100, used, made) for used in (0.0, 0.25, 1.0, 1.1)]
+    assert rates == pytest.approx([1.0, 0.75, 0.0, 0.0])
 
 
 def test_the_noam_schedule_rises_to_the_end_of_the_warm_up_and_falls_as_a_root() -> None:
     made = recipe(steps=100, warmup_steps=10)
-    rates = [SCHEDULES["noam"](step, made) for step in range(100)]
+    rates = [SCHEDULES["noam"](step, step / 100, made) for step in range(100)]
     assert rates[:10] == pytest.approx([t * 10**-1.5 for t in range(1, 11)])
     assert rates[9:] == pytest.approx([t**-0.5 for t in range(10, 101)])
     assert max(rates) == rates[9]
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@every_optimizer
+def test_an_optimizer_with_the_state_of_another_goes_on_as_it_would(name: str, mixer: str) -> None:
+    encoder = tiny_encoder(mixer)
+    optimizers = OPTIMIZERS[name](encoder, recipe())
+
+    def step(encoder: Encoder, optimizers: Optimizers, i: int) -> None:
+        masked_loss(encoder, riddle()).backward()
+        optimizers.step(i)
+
+    for i in range(3):
+        step(encoder, optimizers, i)
+    copy = tiny_encoder(mixer)
+    copy.load_state_dict(encoder.state_dict())
+    copied = OPTIMIZERS[name](copy, recipe())
+    copied.load_state({name: value.clone() for name, value in optimizers.state().items()})
+    step(encoder, optimizers, 3)
+    step(copy, copied, 3)
+    pairs = zip(encoder.parameters(), copy.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)

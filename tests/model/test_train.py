@@ -1,26 +1,27 @@
-"""Training: the files a run leaves, what a seed decides, interrupts, and the command."""
+"""Training: the files a run leaves, what a seed decides, interruptions, and what goes wrong."""
 
 import dataclasses
-import io
 import json
 import math
+import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
 
 from model.checkpoint import FILE_NAME, load_checkpoint
-from model.corpus import Corpus, shipped
+from model.corpus import Corpus
+from model.devices import Workers
 from model.evaluate import held_out_score
-from model.feedforward import FEEDFORWARDS
 from model.mixers import MIXERS
 from model.optimizer import OPTIMIZERS
 from model.report import Record
-from model.tokenizer import TRAINERS
-from model.train import Run, main, train
+from model.train import Diverged, Run, Training, train
 
-FILES = [FILE_NAME, "loss.png", "report.json"]
+FILES = ["README.md", FILE_NAME, "loss.png", "report.json"]
 every_mixer = pytest.mark.parametrize("mixer", MIXERS)
 
 
@@ -108,12 +109,16 @@ def test_the_loss_falls_well_below_that_of_the_letters_frequencies(
     assert record.held_out[-1][1].loss < entropy / 2
 
 
-def interrupt_at(at: int) -> Callable[[int, Record], None]:
+def stopped_at(run: Run, out: Path, *, at: int, resume: bool = False) -> Record:
+    """Train until step `at`, as Ctrl-C there ends it."""
+    stop = Event()
+
     def tell(step: int, record: Record) -> None:
         if step == at:
-            raise KeyboardInterrupt
+            stop.set()
 
-    return tell
+    checkpoint = load_checkpoint(out) if resume else None
+    return train(run, out, tell=tell, stop=stop, resume=checkpoint)
 
 
 @pytest.mark.parametrize("at", [1, 3, 5])
@@ -121,22 +126,130 @@ def test_an_interrupt_leaves_the_same_files_and_the_step_that_was_reached(
     tiny_run: Callable[..., Run], tmp_path: Path, at: int
 ) -> None:
     run = tiny_run()
-    record = train(run, tmp_path, tell=interrupt_at(at))
+    record = stopped_at(run, tmp_path, at=at)
     assert names(tmp_path) == FILES
     saved = load_checkpoint(tmp_path)
     assert saved.summary["step"] == record.held_out[-1][0] == at
-    ids = run.tokenizer.encode_corpus(run.corpus.split()[1])
+    ids = run.tokenizer.encode_corpus(run.corpus.held_out())
     score = held_out_score(saved.encoder, ids, tokenizer=saved.tokenizer, length=8)
     assert score == record.held_out[-1][1]
 
 
-def test_until_an_interrupt_a_run_goes_as_it_would_without(
+@pytest.mark.parametrize(("mixer", "optimizer"), [("mhsa", "muon"), ("mlp_mixer", "adamw")])
+def test_a_run_that_is_interrupted_and_resumed_ends_as_one_that_is_not(
+    tiny_run: Callable[..., Run], tmp_path: Path, mixer: str, optimizer: str
+) -> None:
+    run = tiny_run(mixer=mixer, optimizer=optimizer, steps=9, log_every=2)
+    run = dataclasses.replace(run, config=dataclasses.replace(run.config, dropout=0.1))
+    whole = train(run, tmp_path / "whole")
+    stopped_at(run, tmp_path / "cut", at=2)
+    stopped_at(run, tmp_path / "cut", at=6, resume=True)
+    resumed = train(run, tmp_path / "cut", resume=load_checkpoint(tmp_path / "cut"))
+    for name in ("train", "held_out", "samples", "n_tokens"):
+        assert getattr(resumed, name) == getattr(whole, name)
+    weights = [
+        load_checkpoint(tmp_path / name).encoder.state_dict().values() for name in ("whole", "cut")
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def test_a_periodic_checkpoint_goes_on_like_one_of_an_interrupt(
     tiny_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    stopped = train(tiny_run(), tmp_path, tell=interrupt_at(5))
-    whole = train(tiny_run(), tmp_path)
-    assert stopped.train == whole.train[:5]
-    assert stopped.held_out[0] == whole.held_out[0]
+    run = tiny_run(steps=7, checkpoint_every=3)
+    killed = Training(run, tmp_path / "cut", workers=Workers(), tokens=None)
+    for _ in range(5):
+        killed.take_step()
+        killed.look(lambda step, record: None)
+    saved = load_checkpoint(tmp_path / "cut")
+    assert saved.summary["step"] == 3
+    resumed = train(run, tmp_path / "cut", resume=saved)
+    assert resumed.train == train(run, tmp_path / "whole").train
+
+
+def test_a_finished_run_keeps_no_training_state_and_is_not_resumed(
+    tiny_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = tiny_run(steps=2)
+    train(run, tmp_path)
+    saved = load_checkpoint(tmp_path)
+    assert not saved.state
+    with pytest.raises(ValueError, match="the run is finished"):
+        train(run, tmp_path, resume=saved)
+
+
+@pytest.mark.parametrize("what", [{"seed": 1}, {"lr": 0.5}])
+def test_another_run_does_not_go_on_from_a_checkpoint(
+    tiny_run: Callable[..., Run], tmp_path: Path, what: dict[str, object]
+) -> None:
+    stopped_at(tiny_run(), tmp_path, at=2)
+    with pytest.raises(ValueError, match="it goes on as it began"):
+        train(tiny_run(**what), tmp_path, resume=load_checkpoint(tmp_path))
+
+
+def test_what_a_killed_write_left_is_swept_when_the_run_goes_on(
+    tiny_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = tiny_run()
+    stopped_at(run, tmp_path, at=2)
+    (tmp_path / f".{FILE_NAME}.123.part").write_bytes(b"half a checkpoint")
+    train(run, tmp_path, resume=load_checkpoint(tmp_path))
+    assert names(tmp_path) == FILES
+
+
+@every_mixer
+def test_a_step_in_parts_learns_what_it_learns_at_once(
+    tiny_run: Callable[..., Run], tmp_path: Path, mixer: str
+) -> None:
+    one, parts = (
+        train(tiny_run(mixer=mixer, optimizer="adamw", accumulate=n), tmp_path) for n in (1, 3)
+    )
+    for (_, whole), (_, summed) in zip(one.train, parts.train, strict=True):
+        assert summed == pytest.approx(whole, rel=1e-5)  # float32 sums in another order
+
+
+def test_a_budget_of_seconds_ends_the_run(tiny_run: Callable[..., Run], tmp_path: Path) -> None:
+    record = train(tiny_run(steps=1_000_000, seconds=0.3, compile="off"), tmp_path)
+    assert 0.3 <= record.step_seconds < 10
+    assert 0 < record.held_out[-1][0] < 1_000_000
+    assert not load_checkpoint(tmp_path).state
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(
+    tiny_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = tiny_run(optimizer="adamw", lr=1e30, warmup_steps=0, checkpoint_every=1, steps=50)
+    with pytest.raises(Diverged) as caught:
+        train(run, tmp_path)
+    said = str(caught.value)
+    assert re.match(r"step \d+: loss .*, gradient norm .*, on 8 rows of 8 tokens \(seed 0, ", said)
+    step = int(said.split(":")[0].removeprefix("step "))
+    assert f"the last good checkpoint is of step {step - 1}: {tmp_path / FILE_NAME}" in said
+    assert load_checkpoint(tmp_path).summary["step"] == step - 1
+
+
+def test_a_full_disk_ends_the_run_with_the_last_good_checkpoint_whole(
+    tiny_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    training = Training(tiny_run(), tmp_path, workers=Workers(), tokens=None)
+    training.take_step()
+    training.save()
+    training.take_step()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError, match=rf"{FILE_NAME} cannot be written \(.* MiB\): File too"):
+            training.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert load_checkpoint(tmp_path).summary["step"] == 1
+
+
+def test_rows_too_few_for_the_parts_are_refused(
+    tiny_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="gives 8 rows of 8; 9 parts need one each"):
+        train(tiny_run(accumulate=9), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -147,130 +260,5 @@ def test_what_cannot_end_well_is_refused_before_the_first_step(
     tiny_run: Callable[..., Run], tmp_path: Path, fields: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        train(tiny_run(**fields), tmp_path / "run", tell=interrupt_at(1))
+        train(tiny_run(**fields), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.fixture
-def text_file(tmp_path: Path) -> Path:
-    path = tmp_path / "text.txt"
-    path.write_text(shipped().text[:6000])
-    return path
-
-
-def command(text_file: Path, out: Path, *more: str, steps: int = 2) -> list[str]:
-    fixed = ["--preset", "tiny", "--threads", "1", "--steps", str(steps), "--seed", "3"]
-    return [*fixed, "--text", str(text_file), "--out", str(out), *more]
-
-
-@every_mixer
-def test_the_command_trains_each_mixer_on_a_file(
-    text_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], mixer: str
-) -> None:
-    out = tmp_path / "run"
-    assert main(command(text_file, out, "--mixer", mixer)) == 0
-    assert names(out) == FILES
-    saved = load_checkpoint(out)
-    assert saved.config.mixer == mixer
-    assert saved.summary["corpus"]["name"] == "text.txt"
-    assert saved.summary["seed"] == 3
-    said = capsys.readouterr().out
-    assert said.startswith("step 2: held-out loss ")
-    assert f"wrote {out}; export it with: maskwright-export {out} DIRECTORY" in said
-
-
-@pytest.mark.parametrize("kind", TRAINERS)
-def test_the_command_trains_with_each_tokenizer(text_file: Path, tmp_path: Path, kind: str) -> None:
-    out = tmp_path / "run"
-    assert main(command(text_file, out, "--tokenizer", kind, "--vocab-size", "300")) == 0
-    saved = load_checkpoint(out)
-    assert saved.tokenizer.kind == kind
-    assert saved.config.vocab_size == saved.tokenizer.vocab_size
-    assert kind == "char" or saved.tokenizer.vocab_size == 300
-    assert saved.config.tied_head == (kind != "char")
-    assert saved.summary["held_out"]["length"] == 32 - saved.tokenizer.n_wrap
-    assert math.isfinite(saved.summary["held_out"]["loss"])
-
-
-def test_the_tokenizer_of_the_command_is_trained_on_the_training_text_only(tmp_path: Path) -> None:
-    path = tmp_path / "text.txt"
-    path.write_text("to be or not to be " * 300 + "zyzzyva " * 60)
-    assert main(command(path, tmp_path / "run", "--tokenizer", "wordpiece")) == 0
-    saved = load_checkpoint(tmp_path / "run")
-    assert saved.tokenizer.single_id("be") is not None
-    assert saved.tokenizer.single_id("z") is None
-
-
-@pytest.mark.slow
-def test_the_command_trains_another_size(text_file: Path, tmp_path: Path) -> None:
-    assert main(command(text_file, tmp_path / "run", "--size", "small", steps=1)) == 0
-    assert load_checkpoint(tmp_path / "run").config.d_model == 128
-
-
-@pytest.mark.parametrize("activation", FEEDFORWARDS)
-def test_the_command_takes_another_activation_and_dropout(
-    text_file: Path, tmp_path: Path, activation: str
-) -> None:
-    more = ("--activation", activation, "--dropout", "0.25")
-    assert main(command(text_file, tmp_path / "run", *more, steps=1)) == 0
-    config = load_checkpoint(tmp_path / "run").config
-    assert (config.activation, config.dropout) == (activation, 0.25)
-
-
-def test_a_setting_out_of_its_range_is_said_in_one_line(
-    text_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command(text_file, tmp_path / "run", "--dropout", "1")) == 2
-    assert capsys.readouterr().err == "maskwright-train: dropout=1.0; at least 0 and below 1\n"
-
-
-class InterruptingStream(io.StringIO):
-    """A terminal whose user presses Ctrl-C at the first line."""
-
-    def write(self, text: str) -> int:
-        if not self.getvalue():
-            super().write(text)
-            raise KeyboardInterrupt
-        return super().write(text)
-
-
-def test_an_interrupted_command_leaves_its_files_and_returns_130(
-    text_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    out, terminal = tmp_path / "run", InterruptingStream()
-    monkeypatch.setattr("sys.stderr", terminal)
-    # The first line on stderr tells the score at step 30, at the next point of the curve.
-    assert main(command(text_file, out, steps=60)) == 130
-    assert terminal.getvalue().startswith("step 30: training loss ")
-    assert names(out) == FILES
-    assert load_checkpoint(out).summary["step"] == 35
-    assert capsys.readouterr().out.startswith("step 35: held-out loss ")
-
-
-@pytest.mark.parametrize("text", [None, b"", b"caf\xe9", b"too short"])
-def test_a_command_that_cannot_train_says_so_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: bytes | None
-) -> None:
-    path = tmp_path / "text.txt"
-    if text is not None:
-        path.write_bytes(text)
-    assert main(command(path, tmp_path / "run")) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("maskwright-train: ")
-    assert err.count("\n") == 1
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--mixer", "mlpp"], ["--preset", "huge"], ["--steps", "many"]]
-)
-def test_a_wrong_flag_is_refused_by_name(
-    capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
-    assert f"argument {arguments[0]}: " in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""The model card of a run, and the rows of it that an artefact's card repeats."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MIXER_NAMES = {"mhsa": "multi-head self-attention", "mlp_mixer": "MLP-Mixer over positions"}
+
+
+def run_card(
+    summary: Mapping[str, Any], *, name: str, samples: Sequence[tuple[int, str]] = ()
+) -> str:
+    """README.md of a run's directory, from its summary.
+
+    Args:
+        samples: (step, filled-in text), of which the last is shown.
+    """
+    config = summary["config"]
+    lines = [
+        f"# {name}",
+        "",
+        f"A pre-norm masked-language-model encoder with {MIXER_NAMES[config['mixer']]}.",
+        "",
+        "| | |",
+        "| --- | --- |",
+        f"| layers, width | {config['n_layers']}, {config['d_model']} |",
+        f"| longest row | {config['max_tokens']} tokens |",
+        f"| vocabulary | {summary['recipe']['tokenizer']}, {config['vocab_size']} ids |",
+        *training_rows(summary),
+        f"| licence of the text | {summary['corpus']['licence']} |",
+        "",
+        "It knows its text and little else: judge it on text like yours before you use it.",
+        "",
+    ]
+    if samples:
+        lines += [
+            "Held-out text, its masks filled in as `[right]` or `[wrong|what it was]`:",
+            "",
+            "```",
+            samples[-1][1],
+            "```",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def training_rows(training: Mapping[str, Any]) -> list[str]:
+    """What a table says of the training: parameters, text, budget and score."""
+    if not training:
+        return ["| training | none |"]
+    rows = [
+        f"| parameters | {training['n_parameters']:,} |",
+        f"| corpus | {training['corpus']['name']}, sha256 {training['corpus']['sha256'][:12]}… |",
+        f"| steps | {training['step']:,} of {training['recipe']['batch_tokens']:,} tokens |",
+    ]
+    if cost := training.get("cost"):
+        rows.append(f"| cost | {cost['cpu_seconds']:,.0f} CPU-seconds |")
+    if score := training.get("held_out"):
+        rows.append(
+            f"| held-out masked loss | {score['loss']:.4f} nats, top-1 {score['accuracy']:.4f} "
+            f"(windows of {score['length']}, 15 % masked, {score['draws']} draws) |"
+        )
+    return rows

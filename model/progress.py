@@ -1,0 +1,96 @@
+"""What a person sees while text is tokenised and an encoder trains."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from model.config import Recipe
+from model.report import Record, TensorBoard
+
+# Shorter texts are tokenised before one could read it.
+CHARACTERS_WORTH_A_BAR = 10_000_000
+
+
+class Progress:
+    """A progress line on a terminal, and a line for each held-out score anywhere.
+
+    Args:
+        shown: False for processes that keep quiet.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        self._console = Console(stderr=True, quiet=not shown)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+        )
+        on_a_terminal = shown and self._console.is_terminal
+        self._bars = Bars(*columns, console=self._console, disable=not on_a_terminal)
+        self._shown = shown
+        self._board: TensorBoard | None = None
+
+    def __enter__(self) -> "Progress":
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+        if self._board is not None:
+            self._board.close()
+
+    def tokenising(self, n_characters: int) -> Callable[[int, int], None]:
+        """What to tell of characters done and tokens made."""
+        if n_characters < CHARACTERS_WORTH_A_BAR:
+            return lambda characters, tokens: None
+        bar = self._bars.add_task("tokenising", total=int(n_characters * 0.9), figures="")
+        task = self._bars.tasks[bar]
+
+        def tell(characters: int, tokens: int) -> None:
+            speed = characters / max(task.elapsed or 0.0, 1e-9)
+            figures = f"{tokens:,} tokens  {speed / 1e6:.1f} M characters/s"
+            self._bars.update(bar, completed=characters, figures=figures)
+
+        return tell
+
+    def training(self, recipe: Recipe, *, board: Path | None) -> Callable[[int, Record], None]:
+        """What to tell of a run's record.
+
+        Args:
+            board: Where TensorBoard's logs go as well, if anywhere.
+        """
+        if board is not None and self._shown:
+            self._board = TensorBoard(board)
+        total = recipe.seconds or recipe.steps
+        bar = self._bars.add_task("training", total=total, figures="")
+        n_scores = 0
+
+        def tell(step: int, record: Record) -> None:
+            nonlocal n_scores
+            loss, speed = record.train[-1][1], f"{record.tokens_per_second:,.0f} tokens/s"
+            done = record.step_seconds if recipe.seconds else step
+            figures = f"step {step:,}  loss {loss:.3f}  {speed}"
+            self._bars.update(bar, completed=done, figures=figures)
+            new = zip(record.held_out[n_scores:], record.samples[n_scores:], strict=True)
+            for (at, score), (_, text) in new:
+                self._console.print(
+                    f"step {at}: training loss {loss:.3f}, held-out {score}, {speed}",
+                    soft_wrap=True,
+                )
+                self._console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
+            n_scores = len(record.held_out)
+            if self._board is not None:
+                self._board.tell(step, record)
+
+        return tell
