@@ -24,10 +24,10 @@ from service.errors import (
     NotFound,
     ServiceError,
 )
-from service.inference import Inference
+from service.inference import Service
 from service.lifecycle import Lifecycle
 from service.metrics import REFUSALS, Metrics
-from service.models import Model
+from service.registry import Registry
 from service.scheduler import Scheduler
 from service.settings import Settings
 from service.wire import json_answer
@@ -38,8 +38,8 @@ ROUTERS = (fill_mask.router, embed.router, attention.router, info.router, health
 INFERENCE_ROUTES = ("/fill-mask", "/embed", "/attention")
 
 
-def create_app(settings: Settings, model: Model, *, n_workers: int) -> FastAPI:
-    """The service around a loaded model."""
+def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> FastAPI:
+    """The service around its loaded models."""
     metrics = Metrics(CollectorRegistry())
     app = FastAPI(
         title="Maskwright",
@@ -52,13 +52,12 @@ def create_app(settings: Settings, model: Model, *, n_workers: int) -> FastAPI:
         openapi_url="/openapi.json" if settings.docs else None,
     )
     app.state.settings = settings
-    app.state.model = model
+    app.state.registry = registry
     app.state.metrics = metrics
     app.state.n_workers = n_workers
     app.state.lifecycle = Lifecycle(metrics)
-    active = model.engine.provider.name
-    app.state.facts = model.facts(active if settings.device == "auto" else settings.device)
-    metrics.know_model(app.state.facts)
+    for model in registry.models:
+        metrics.know_model(model.facts(settings.device))
     for router in ROUTERS:
         app.include_router(router)
     metrics.know_routes(_paths(), inference=INFERENCE_ROUTES)
@@ -73,15 +72,15 @@ def create_app(settings: Settings, model: Model, *, n_workers: int) -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """The scheduler lives on the server's event loop: from its start to its end."""
-    settings, model = app.state.settings, app.state.model
+    settings, registry = app.state.settings, app.state.registry
+    provider = registry.default.engine.provider
     scheduler = Scheduler(
-        model,
-        max_batch_cost=settings.max_batch_cost or model.engine.provider.max_batch_cost,
+        max_batch_cost=settings.max_batch_cost or provider.max_batch_cost,
         max_queue_cost=settings.max_queue_cost,
         n_workers=app.state.n_workers,
         metrics=app.state.metrics,
     )
-    app.state.inference = Inference(model, scheduler, metrics=app.state.metrics, settings=settings)
+    app.state.service = Service(registry, scheduler, metrics=app.state.metrics, settings=settings)
     app.state.lifecycle.start()
     yield
     app.state.lifecycle.drain()
@@ -122,8 +121,6 @@ class Meter:
         self._metrics.http_requests.labels(route, method, f"{status // 100}xx").inc()
         if route in INFERENCE_ROUTES:
             self._metrics.http_seconds.labels(route).observe(seconds)
-            if status < 300:
-                self._metrics.total_seconds.labels(route[1:]).observe(seconds)
 
 
 async def _service_error(request: Request, error: Exception) -> Response:

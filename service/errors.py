@@ -140,6 +140,18 @@ class BodyTooLarge(ServiceError):
         )
 
 
+class TooMuchWork(ServiceError):
+    """The request needs more passes through the model than one may ask."""
+
+    status, code, error_type = 413, "too_much_work", "Validation"
+
+    def __init__(self, *, n_passes: int, limit: int) -> None:
+        super().__init__(
+            f"The request needs {n_passes} passes through the model; at most {limit} are made "
+            "at once. Send fewer or shorter texts."
+        )
+
+
 class AnswerTooLarge(ServiceError):
     """The answer would have more bytes than are sent."""
 

@@ -52,6 +52,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self._known: dict[str, tuple[str, ...]] = {}  # labels of model_info by the model's name
         disable_created_metrics()  # a time stamp beside each counter, which no dashboard reads
         self._process_metrics()
         self._http_metrics()
@@ -78,28 +79,39 @@ class Metrics:
         self._zero(self.refused, ((reason,) for reason in REFUSALS))
 
     def _work_metrics(self) -> None:
-        self.texts = self._counter("texts", "Texts answered.", ("task",))
-        self.tokens = self._counter("tokens", "Tokens computed, text or padding.", ("kind",))
+        self.texts = self._counter("texts", "Texts answered.", ("task", "model"))
+        self.tokens = self._counter(
+            "tokens", "Tokens computed, text or padding.", ("kind", "model")
+        )
         self.cancelled = self._counter(
             "cancelled", "Texts whose client left before they were computed.", ()
         )
-        self.failures = self._counter("failures", "Texts that failed after admission.", ("reason",))
+        self.failures = self._counter(
+            "failures", "Texts that failed after admission.", ("reason", "model")
+        )
         self.retries = self._counter(
             "batch_retries", "Batches that failed and were run again text by text.", ()
         )
-        self.truncated = self._counter("truncated", "Texts that were cut to fit.", ("task",))
+        self.truncated = self._counter(
+            "truncated", "Texts that were cut to fit.", ("task", "model")
+        )
         self.batch_items = self._histogram("batch_items", "Texts in a batch.", ITEMS)
         self.batch_cost = self._histogram("batch_cost", "Cost of a batch, in padded tokens.", COSTS)
-        self.tokenize_seconds = self._times("tokenize_seconds", "Text to ids, a request.", "task")
-        self.queue_seconds = self._times("queue_seconds", "Admission to batch, a text.", "graph")
-        self.run_seconds = self._times("run_seconds", "The graph's run, a batch.", "graph")
-        self.total_seconds = self._times(
-            "total_seconds", "A request that was answered, in all.", "task"
+        self.tokenize_seconds = self._histogram(
+            "tokenize_seconds", "Seconds: text to ids, a request.", SECONDS, ("task",)
         )
-        self._zero(self.texts, ((task,) for task in TASKS))
-        self._zero(self.truncated, ((task,) for task in TASKS))
-        self._zero(self.tokens, (("real",), ("padding",)))
-        self._zero(self.failures, ((reason,) for reason in FAILURES))
+        self.queue_seconds = self._histogram(
+            "queue_seconds", "Seconds: admission to batch, a text.", SECONDS, ("graph", "model")
+        )
+        self.run_seconds = self._histogram(
+            "run_seconds", "Seconds: the graph's run, a batch.", SECONDS, ("graph", "model")
+        )
+        self.total_seconds = self._histogram(
+            "total_seconds", "Seconds: a request that was answered, in all.", SECONDS, ("task",)
+        )
+        for task in TASKS:
+            self.tokenize_seconds.labels(task)
+            self.total_seconds.labels(task)
 
     def _state_metrics(self) -> None:
         self.queue_depth = self._gauge("queue_depth", "Texts that wait for a batch.")
@@ -109,7 +121,7 @@ class Metrics:
         self.draining = self._gauge("draining", "1 from SIGTERM on.")
         self.model_info = self._gauge(
             "model_info",
-            "1 for the model that answers.",
+            "1 for each model that answers.",
             ("model", "mixer", "sha256", "precision", "runtime_version"),
         )
         self.provider_active = self._gauge(
@@ -128,10 +140,27 @@ class Metrics:
             self.http_seconds.labels(route)
 
     def know_model(self, facts: ModelFacts) -> None:
-        """Say which model answers, where it runs and where it was meant to."""
-        self.model_info.labels(
+        """Say that a model answers, where it runs and where it was meant to; its series at zero.
+
+        It replaces one of the same name.
+        """
+        labels = (
             facts.name, facts.mixer, facts.sha256[:12], facts.precision, facts.runtime_version
-        ).set(1)
+        )  # fmt: skip
+        if known := self._known.get(facts.name):
+            self.model_info.remove(*known)
+        self._known[facts.name] = labels
+        self.model_info.labels(*labels).set(1)
+        for task in TASKS:
+            self.texts.labels(task, facts.name)
+            self.truncated.labels(task, facts.name)
+        for kind in ("real", "padding"):
+            self.tokens.labels(kind, facts.name)
+        for reason in FAILURES:
+            self.failures.labels(reason, facts.name)
+        for graph in GRAPHS:
+            self.queue_seconds.labels(graph, facts.name)
+            self.run_seconds.labels(graph, facts.name)
         for provider in ("cpu", "cuda"):
             self.provider_active.labels(provider).set(provider == facts.provider)
             self.provider_requested.labels(provider).set(provider == facts.provider_requested)
@@ -156,12 +185,6 @@ class Metrics:
         return Histogram(
             f"maskwright_{name}", about, labels, buckets=buckets, registry=self.registry
         )
-
-    def _times(self, name: str, about: str, by: str) -> Histogram:
-        histogram = self._histogram(name, f"Seconds: {about}", SECONDS, (by,))
-        for value in TASKS if by == "task" else GRAPHS:
-            histogram.labels(value)
-        return histogram
 
     @staticmethod
     def _zero(metric: Counter, label_values: Iterable[tuple[str, ...]]) -> None:

@@ -33,26 +33,35 @@ class Work:
         ids: Token ids, prefix and suffix included.
         mask_columns: Where its masks are.
         outputs: The graph's outputs that are wanted.
+        token_ids: Of `mask_logprobs`, the tokens that are wanted; all where empty.
         layers, heads: Of the mixing weights, those that are wanted.
+        reference: Another answer's `last_hidden` of the same text; asks for `shift`, the distance
+            of this one from it at each token, relative to its length there.
     """
 
     ids: Sequence[int]
     outputs: frozenset[str]
     mask_columns: tuple[int, ...] = ()
+    token_ids: Sequence[int] = ()
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
+    reference: NDArray[Any] | None = None
 
 
 class Model:
     """An artefact that answers.
+
+    Args:
+        name: What requests and metrics call it; the artefact's own name by default.
 
     Raises:
         service.providers.ProviderUnavailable: The provider does not work here.
         export.artefact.InvalidArtefact: The artefact does not fit its provider or itself.
     """
 
-    def __init__(self, artefact: Artefact, provider: Provider) -> None:
+    def __init__(self, artefact: Artefact, provider: Provider, *, name: str | None = None) -> None:
         self.artefact = artefact
+        self.name = name or artefact.name
         self.tokenizer = Tokenizer.from_json(artefact.tokenizer_json)
         self.engine = Engine(artefact, provider)
         config = artefact.manifest["config"]
@@ -61,6 +70,7 @@ class Model:
         self.n_layers: int = config["n_layers"]
         self.n_heads: int = config["n_heads"]
         self.poolings: tuple[str, ...] = tuple(artefact.manifest["poolings"])
+        self.prompts: dict[str, str] = dict(artefact.manifest.get("prompts", {}))
         self.kind: str = artefact.manifest["kind"]
         if self.max_tokens <= self.tokenizer.n_wrap:
             raise InvalidArtefact(f"{artefact.name}: max_tokens is {self.max_tokens}")
@@ -74,28 +84,24 @@ class Model:
         self._mask_cost = self.tokenizer.vocab_size * d_model / (12 * n_layers * d_model**2)
         self._attention_cost = n_layers * self.n_heads * 4 / BYTES_PER_COST
 
-    @property
-    def name(self) -> str:
-        """What requests and metrics call it."""
-        return self.artefact.name
-
     def facts(self, requested: str) -> ModelFacts:
-        """What the metrics say of it; `requested` is the provider that was asked for."""
+        """What the metrics say of it; `requested` is the device that was asked for, or auto."""
+        active = self.engine.provider.name
         return ModelFacts(
             name=self.name,
             mixer=self.artefact.manifest["mixer"],
             sha256=self.artefact.sha256,
             precision=self.engine.variant("encode").precision,
-            provider=self.engine.provider.name,
-            provider_requested=requested,
+            provider=active,
+            provider_requested=active if requested == "auto" else requested,
             runtime_version=ort.__version__,
         )
 
     def item(self, graph: str, work: Work) -> Item:
         """Work with its cost, for the scheduler."""
         return Item(
+            runner=self,
             graph=graph,
-            model=self.artefact.sha256,
             payload=work,
             n_tokens=len(work.ids),
             fixed_cost=len(work.mask_columns) * self._mask_cost,
@@ -161,8 +167,11 @@ class Model:
         return {"input_ids": ids, "lengths": lengths, "mask_positions": positions}
 
 
-def load_model(source: str, *, device: str) -> Model:
+def load_model(source: str, *, device: str, name: str | None = None) -> Model:
     """Load, check and warm up the artefact in a directory, or a bundled one by its name.
+
+    Args:
+        name: What it is to be called; its own name by default.
 
     Raises:
         InvalidArtefact: There is none, or it is damaged or wrong.
@@ -172,7 +181,7 @@ def load_model(source: str, *, device: str) -> Model:
     providers = candidates(device)
     for provider in providers:
         try:
-            model = Model(artefact, provider)
+            model = Model(artefact, provider, name=name)
             model.verify()
             model.warm_up()
         except ProviderUnavailable:
@@ -212,8 +221,15 @@ def _crop(
     answer: dict[str, NDArray[Any]] = {}
     for name in work.outputs:
         array = arrays[name]
-        if name in PER_MASK:
+        if name == "mask_logprobs" and work.token_ids:
+            answer[name] = array[masks][:, work.token_ids]
+        elif name in PER_MASK:
             answer[name] = array[masks]
+        elif name == "last_hidden" and work.reference is not None:
+            moved = np.linalg.norm(array[row, :n_tokens] - work.reference, axis=1)
+            answer["shift"] = moved / np.linalg.norm(work.reference, axis=1)
+        elif name == "last_hidden":
+            answer[name] = array[row, :n_tokens]
         elif name == "mixing_weights":
             # Copied: a view would hold the whole batch's weights until the last text is done.
             chosen = array[row][np.ix_(work.layers, work.heads)]

@@ -33,19 +33,20 @@ class Item:
     """One text's work.
 
     Attributes:
-        graph: What runs; one batch has one graph of one loaded model.
+        runner: What computes it: a loaded model. One batch has one graph of one runner.
+        graph: What runs.
         payload: What the runner needs.
         n_tokens: Its length.
         quadratic_cost: Cost per padded token squared, for outputs of that size.
         fixed_cost: Cost whatever the length, in padded tokens.
     """
 
+    runner: "Runner"
     graph: str
     payload: Any
     n_tokens: int
     quadratic_cost: float = 0.0
     fixed_cost: float = 0.0
-    model: Hashable = None
 
     @property
     def padded(self) -> int:
@@ -67,7 +68,11 @@ class Outcome:
 
 
 class Runner(Protocol):
-    """What computes batches, in a worker thread."""
+    """What computes batches, in a worker thread; told from others by identity."""
+
+    @property
+    def name(self) -> str:
+        """What the metrics call it."""
 
     def run(self, graph: str, payloads: Sequence[Any]) -> Sequence[Any]:
         """The answers in order; a `ServiceError` among them fails its own text only."""
@@ -84,6 +89,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Batch:
+    runner: Runner
     graph: str
     members: list[_Waiting]
     cost: float
@@ -101,14 +107,13 @@ class Scheduler:
 
     def __init__(
         self,
-        runner: Runner,
         *,
         max_batch_cost: float,
         max_queue_cost: float = math.inf,
         n_workers: int = 1,
         metrics: Metrics,
     ) -> None:
-        self._runner, self._metrics = runner, metrics
+        self._metrics = metrics
         self._max_batch_cost, self._max_queue_cost = max_batch_cost, max_queue_cost
         self._loop = asyncio.get_running_loop()
         self._groups: dict[Hashable, dict[int, list[_Waiting]]] = {}
@@ -166,7 +171,7 @@ class Scheduler:
 
     def _push(self, waiting: _Waiting) -> None:
         item = waiting.item
-        lengths = self._groups.setdefault((item.model, item.graph), {})
+        lengths = self._groups.setdefault((id(item.runner), item.graph), {})
         heapq.heappush(lengths.setdefault(item.padded, []), waiting)
         self._depth += 1
         self._cost += item.cost_at(item.padded)
@@ -197,7 +202,8 @@ class Scheduler:
                 del self._groups[key]
             if members:
                 members.sort(key=lambda waiting: waiting.item.n_tokens)
-                return _Batch(members[0].item.graph, members, cost, time.perf_counter())
+                item = members[0].item
+                return _Batch(item.runner, item.graph, members, cost, time.perf_counter())
         return None
 
     def _gather(self, lengths: dict[int, list[_Waiting]]) -> tuple[list[_Waiting], float]:
@@ -232,17 +238,17 @@ class Scheduler:
     def _run(self, batch: _Batch) -> Sequence[Any]:
         payloads = [member.item.payload for member in batch.members]
         try:
-            return self._runner.run(batch.graph, payloads)
+            return batch.runner.run(batch.graph, payloads)
         except Exception:  # the boundary of the worker: every member is told
             logger.warning("a batch of %d failed", len(payloads), exc_info=True)
         if len(payloads) == 1:
             return [BackendError()]
         self._metrics.retries.inc()
-        return [self._run_alone(batch.graph, payload) for payload in payloads]
+        return [self._run_alone(batch, payload) for payload in payloads]
 
-    def _run_alone(self, graph: str, payload: Any) -> Any:
+    def _run_alone(self, batch: _Batch, payload: Any) -> Any:
         try:
-            return self._runner.run(graph, [payload])[0]
+            return batch.runner.run(batch.graph, [payload])[0]
         except Exception:  # this member is told  # noqa: BLE001
             return BackendError()
 
@@ -253,11 +259,11 @@ class Scheduler:
         self._seconds_per_cost = before + 0.1 * (pace - before)
         for member, value in zip(batch.members, values, strict=True):
             queued = batch.begun - member.since
-            self._metrics.queue_seconds.labels(batch.graph).observe(queued)
+            self._metrics.queue_seconds.labels(batch.graph, batch.runner.name).observe(queued)
             if member.future.done():
                 continue  # its client left while it ran
             if isinstance(value, ServiceError):
-                self._metrics.failures.labels(value.code).inc()
+                self._metrics.failures.labels(value.code, batch.runner.name).inc()
                 member.future.set_exception(value)
             else:
                 member.future.set_result(Outcome(value, queued, run_seconds))
@@ -268,11 +274,11 @@ class Scheduler:
         items = [member.item for member in batch.members]
         real = sum(item.n_tokens for item in items)
         padded = len(items) * max(item.padded for item in items)
-        self._metrics.run_seconds.labels(batch.graph).observe(run_seconds)
+        self._metrics.run_seconds.labels(batch.graph, batch.runner.name).observe(run_seconds)
         self._metrics.batch_items.observe(len(items))
         self._metrics.batch_cost.observe(batch.cost)
-        self._metrics.tokens.labels("real").inc(real)
-        self._metrics.tokens.labels("padding").inc(padded - real)
+        self._metrics.tokens.labels("real", batch.runner.name).inc(real)
+        self._metrics.tokens.labels("padding", batch.runner.name).inc(padded - real)
 
 
 def _outwards(first: int, lengths: list[int]) -> Iterator[int]:

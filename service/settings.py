@@ -21,7 +21,11 @@ def _setting(
 class Settings:
     """What one process of the service is told at its start."""
 
-    model: str = _setting("shakespeare-mhsa", "artefact directory, or the name of a bundled one")
+    model: str = _setting(
+        "shakespeare-mhsa",
+        "artefact directory or name of a bundled one; NAME=DIR calls it NAME; repeat the flag, or "
+        "separate by commas, for several, of which the first is the default",
+    )
     device: str = _setting(
         "auto",
         "where graphs run; auto takes CUDA if it works; cuda fails to start without it",
@@ -39,7 +43,10 @@ class Settings:
     max_texts: int = _setting(1024, "texts in one request", low=1)
     max_body_bytes: int = _setting(1_048_576, "bytes in a request's body", low=1)
     max_answer_bytes: int = _setting(
-        16_777_216, "bytes of JSON in one /fill-mask or /attention answer, estimated", low=1
+        16_777_216, "bytes in one answer, estimated before anything is computed", low=1
+    )
+    max_passes: int = _setting(
+        4096, "passes through the model for one request that needs several a text", low=1
     )
     auto_truncate: bool = _setting(
         True, "cut texts that are too long unless the request says otherwise; false refuses them"
@@ -82,6 +89,8 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
             not one of ours.
     """
     given = vars(_parser().parse_args(arguments))
+    if given["model"] is not None:
+        given["model"] = ",".join(given["model"])
     fields = {field.name: field for field in dataclasses.fields(Settings)}
     ours = {variable(name): name for name in fields}
     for key in environment:
@@ -110,13 +119,14 @@ def _parse(name: str, text: str, kind: type) -> Any:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="maskwright-serve",
-        description="Serve fill-mask, embeddings and attention of one artefact over HTTP.",
+        description="Serve fill-mask, embeddings and attention of artefacts over HTTP.",
         epilog=f"Each flag is also a variable: --max-texts is {variable('max_texts')}.",
     )
     for field in dataclasses.fields(Settings):
         about = f"{field.metadata['about']} (default: {_written(field.default)})"
         # No type here: flags and variables are parsed alike, by `_parse`.
-        parser.add_argument(flag(field.name), help=about, metavar=_metavar(field))
+        action = "append" if field.name == "model" else "store"
+        parser.add_argument(flag(field.name), help=about, metavar=_metavar(field), action=action)
     return parser
 
 

@@ -1,7 +1,7 @@
 """Bodies in and out: JSON by orjson, strict and bounded."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import orjson
@@ -10,7 +10,6 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope
 
 from service.errors import BodyTooLarge, UnsupportedMediaType
-from service.inference import Window
 
 # Most clients read no answer before they have sent their body: up to this many times the limit is
 # read and thrown away, so that the refusal arrives.
@@ -105,9 +104,7 @@ def _check_type(request: Request) -> None:
         request.scope["headers"].append((b"content-type", b"application/json"))
 
 
-def json_answer(value: Any, *, windows: Sequence[Window] = ()) -> Response:
-    """A JSON response, numpy arrays included; a header names the texts that were cut."""
-    cut = [str(index) for index, window in enumerate(windows) if window.truncated]
-    headers = {"x-truncated-inputs": ",".join(cut)} if cut else None
+def json_answer(value: Any, headers: Callable[[], Mapping[str, str]] = dict) -> Response:
+    """A JSON response, numpy arrays included; `headers` is asked once the body is written."""
     content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(content, media_type="application/json", headers=headers)
+    return Response(content, media_type="application/json", headers=headers())

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from service.endpoints.schemas import Body, Service, Texts, Truncate
-from service.errors import COMMON, AnswerTooLarge, InvalidField, documented
-from service.inference import Inference, Window
+from service.errors import COMMON, AnswerTooLarge, InvalidField, TooMuchWork, documented
+from service.inference import Inference
 from service.models import Work
+from service.windows import Window
 from service.wire import JsonRoute, json_answer
 
 # Of JSON, on average; counted before anything is computed.
@@ -64,25 +65,27 @@ class TextWeights(BaseModel):
 @router.post(
     "/attention",
     response_model=TextWeights | list[TextWeights],
-    responses=documented(*COMMON, AnswerTooLarge),
+    responses=documented(*COMMON, AnswerTooLarge, TooMuchWork),
 )
 async def attention(body: AttentionBody, service: Service) -> Response:
     """Show the mixing weights of a text, or of each text of a list."""
-    service.check_model(body.model)
-    layers = _chosen("layers", body.layers, service.model.n_layers)
-    heads = _chosen("heads", body.heads, service.model.n_heads)
-    windows = await service.windows(body.inputs, task="attention", truncate=body.truncate)
-    _check_size(body, windows, layers, heads, service)
-    chosen = {"layers": tuple(layers), "heads": tuple(heads)}
-    works = [Work(window.ids, frozenset({"mixing_weights"}), **chosen) for window in windows]
-    outcomes = await service.answers(windows, works, graph="attention", task="attention")
+    request = service.on(body.model, task="attention")
+    layers = _chosen("layers", body.layers, request.model.n_layers)
+    heads = _chosen("heads", body.heads, request.model.n_heads)
+    windows = await request.windows(body.inputs, truncate=body.truncate)
+    _check_size(body, windows, layers, heads, request)
+    wanted = frozenset({"mixing_weights"})
+    jobs = request.jobs(
+        windows, lambda w: Work(w.ids, wanted, layers=tuple(layers), heads=tuple(heads))
+    )
+    answers = await request.answers(jobs, graph="attention")
 
     def answer() -> Response:
         texts = [
-            _text(window, outcome.value["mixing_weights"], layers, heads, body, service)
-            for window, outcome in zip(windows, outcomes, strict=True)
+            _text(answer.window, answer.value["mixing_weights"], layers, heads, body, request)
+            for answer in answers
         ]
-        return json_answer(texts[0] if isinstance(body.inputs, str) else texts, windows=windows)
+        return json_answer(texts[0] if isinstance(body.inputs, str) else texts, request.done)
 
     return await asyncio.to_thread(answer)  # megabytes of JSON take longer than the loop may stop
 
@@ -102,7 +105,7 @@ def _check_size(
     windows: list[Window],
     layers: list[int],
     heads: list[int],
-    service: Inference,
+    request: Inference,
 ) -> None:
     """Refuse an answer that would be too large, before anything is computed."""
     n_matrices = len(layers) * (1 if body.reduce == "mean" else len(heads))
@@ -112,7 +115,7 @@ def _check_size(
         if body.top_k is not None:
             row = BYTES_PER_PAIR * min(body.top_k, n_tokens)
         n_bytes += n_matrices * n_tokens * row
-    limit = service.settings.max_answer_bytes
+    limit = request.settings.max_answer_bytes
     if n_bytes > limit:
         raise AnswerTooLarge(n_bytes=n_bytes, limit=limit)
 
@@ -123,13 +126,13 @@ def _text(
     layers: list[int],
     heads: list[int],
     body: AttentionBody,
-    service: Inference,
+    request: Inference,
 ) -> dict[str, Any]:
     if body.reduce == "mean":
         weights = weights.mean(axis=1)
     return {
-        "kind": service.model.kind,
-        "tokens": _tokens(window, service),
+        "kind": request.model.kind,
+        "tokens": _tokens(window, request),
         "layers": layers,
         "heads": heads,
         "weights": weights if body.top_k is None else _top(weights, body.top_k),
@@ -137,8 +140,8 @@ def _text(
     }
 
 
-def _tokens(window: Window, service: Inference) -> list[dict[str, Any]]:
-    tokenizer = service.model.tokenizer
+def _tokens(window: Window, request: Inference) -> list[dict[str, Any]]:
+    tokenizer = request.model.tokenizer
     return [
         {
             "id": token_id,

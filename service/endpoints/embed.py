@@ -9,8 +9,9 @@ from pydantic import Field
 
 from service.endpoints.schemas import Body, Service, Texts, Truncate
 from service.errors import COMMON, InvalidField, NonFinite, NotOffered, documented
-from service.inference import Inference, Window, keep_left, keep_right
+from service.inference import Inference
 from service.models import Work
+from service.windows import Window, keep_left, keep_right
 from service.wire import JsonRoute, json_answer
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
@@ -37,25 +38,24 @@ class EmbedBody(Body):
 @router.post("/embed", response_model=list[list[float]], responses=documented(*COMMON, NotOffered))
 async def embed(body: EmbedBody, service: Service) -> Response:
     """Embed each text: always a list of vectors, in order."""
-    service.check_model(body.model)
-    _check(body, service)
+    request = service.on(body.model, task="embed")
+    _check(body, request)
     left = body.truncation_direction.lower() == "left"
-    windows = await service.windows(
+    windows = await request.windows(
         body.inputs,
-        task="embed",
         truncate=body.truncate,
         keep=keep_right if left else keep_left,
     )
     output = f"pooled_{body.pooling}"
-    works = [Work(window.ids, frozenset({output})) for window in windows]
-    outcomes = await service.answers(windows, works, graph="encode", task="embed")
-    vectors = np.stack([outcome.value[output] for outcome in outcomes])[:, : body.dimensions]
+    jobs = request.jobs(windows, lambda window: Work(window.ids, frozenset({output})))
+    answers = await request.answers(jobs)
+    vectors = np.stack([answer.value[output] for answer in answers])[:, : body.dimensions]
     vectors = _unit(vectors, windows) if body.normalize else np.ascontiguousarray(vectors)
-    return json_answer(vectors, windows=windows)
+    return json_answer(vectors, request.done)
 
 
-def _check(body: EmbedBody, service: Inference) -> None:
-    model = service.model
+def _check(body: EmbedBody, request: Inference) -> None:
+    model = request.model
     if body.pooling not in model.poolings:
         raise NotOffered(f"This model has no such pooling; there are: {', '.join(model.poolings)}.")
     if body.prompt_name is not None:

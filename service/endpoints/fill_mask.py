@@ -19,8 +19,9 @@ from service.errors import (
     NoMask,
     documented,
 )
-from service.inference import Inference, Window
+from service.inference import Answer, Inference, Job
 from service.models import Work
+from service.windows import Window, keep_around
 from service.wire import JsonRoute, json_answer
 
 N_TOP = 64  # candidates that the graph picks itself
@@ -97,43 +98,43 @@ async def fill_mask(body: FillMaskBody, service: Service) -> Response:
     A text with one mask is answered by a list of candidates, one with several by a list per mask,
     and a list of texts by a list per text. `details` gives one stable shape for all.
     """
-    service.check_model(body.model)
-    targets = _target_ids(body.parameters.targets, service.model.tokenizer)
-    top_k = _top_k(body.parameters.top_k, targets, service.model.tokenizer.vocab_size)
-    windows = await service.windows(
-        body.inputs, task="fill-mask", truncate=body.truncate, keep=service.keep_masks
+    request = service.on(body.model, task="fill-mask")
+    tokenizer = request.model.tokenizer
+    targets = _target_ids(body.parameters.targets, tokenizer)
+    top_k = _top_k(body.parameters.top_k, targets, tokenizer.vocab_size)
+    windows = await request.windows(
+        body.inputs, truncate=body.truncate, keep=keep_around(tokenizer.mask_id)
     )
     whole = targets is not None or top_k > N_TOP
     outputs = frozenset({"mask_logprobs"} if whole else {"top_logprobs", "top_ids"})
-    works = [Work(window.ids, outputs, service.mask_columns(window)) for window in windows]
-    n_bytes = _check_size(windows, works, top_k, service)
-    outcomes = await service.answers(windows, works, graph="encode", task="fill-mask")
+    jobs = request.jobs(windows, lambda w: Work(w.ids, outputs, request.mask_columns(w)))
+    n_bytes = _check_size(jobs, top_k, request)
+    answers = await request.answers(jobs)
 
     def answer() -> Response:
         results = [
-            _masks(window, work, *_best(outcome.value, top_k, targets), service)
-            for window, work, outcome in zip(windows, works, outcomes, strict=True)
+            _masks(answer, *_best(answer.value, top_k, targets), tokenizer) for answer in answers
         ]
         if body.details:
-            return json_answer(_details(windows, results, service), windows=windows)
+            return json_answer(_details(windows, results, request), request.done)
         flat = [_flat(masks) for masks in results]
-        return json_answer(flat[0] if isinstance(body.inputs, str) else flat, windows=windows)
+        return json_answer(flat[0] if isinstance(body.inputs, str) else flat, request.done)
 
     # A large answer takes longer to write than the event loop may stop.
     return answer() if n_bytes < BYTES_ON_THE_LOOP else await asyncio.to_thread(answer)
 
 
-def _check_size(windows: list[Window], works: list[Work], top_k: int, service: Inference) -> int:
+def _check_size(jobs: list[Job], top_k: int, request: Inference) -> int:
     """Bytes of the answer, about: each candidate repeats its text.
 
     Raises:
         AnswerTooLarge: Before anything is computed.
     """
     n_bytes = sum(
-        len(work.mask_columns) * top_k * (len(window.text) + BYTES_PER_CANDIDATE)
-        for window, work in zip(windows, works, strict=True)
+        len(job.work.mask_columns) * top_k * (len(job.window.text) + BYTES_PER_CANDIDATE)
+        for job in jobs
     )
-    limit = service.settings.max_answer_bytes
+    limit = request.settings.max_answer_bytes
     if n_bytes > limit:
         raise AnswerTooLarge(n_bytes=n_bytes, limit=limit)
     return n_bytes
@@ -180,11 +181,11 @@ def _best(
 
 
 def _masks(
-    window: Window, work: Work, ids: NDArray[Any], logprobs: NDArray[Any], service: Inference
+    answer: Answer, ids: NDArray[Any], logprobs: NDArray[Any], tokenizer: Tokenizer
 ) -> list[dict[str, Any]]:
     """Each mask of a text with its candidates."""
-    tokenizer, masks = service.model.tokenizer, []
-    for mask, column in enumerate(work.mask_columns):
+    window, masks = answer.window, []
+    for mask, column in enumerate(answer.work.mask_columns):
         span = window.spans[column]
         candidates = [
             {
@@ -205,7 +206,7 @@ def _flat(masks: list[dict[str, Any]]) -> list[Any]:
 
 
 def _details(
-    windows: list[Window], results: list[list[dict[str, Any]]], service: Inference
+    windows: list[Window], results: list[list[dict[str, Any]]], request: Inference
 ) -> dict[str, Any]:
     texts = [
         {
@@ -216,4 +217,4 @@ def _details(
         }
         for window, masks in zip(windows, results, strict=True)
     ]
-    return {"model": service.model.name, "results": texts}
+    return {"model": request.model.name, "results": texts}

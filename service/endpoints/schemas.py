@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.inference import Inference
+from service.inference import Service as Backend
 
 
 class Body(BaseModel):
@@ -13,7 +13,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    model: str | None = Field(None, description="Name of the model; the served one if left out.")
+    model: str | None = Field(None, description="Name of the model; the first if left out.")
 
 
 def _one_or_several(value: Any) -> Any:
@@ -34,16 +34,23 @@ Texts = Annotated[
     Field(description="A text, or several.", examples=["To be, or not to be"]),
 ]
 
+Partial = Annotated[
+    bool,
+    Field(
+        description="Answer the good texts of a list, with the errors of the others beside them."
+    ),
+]
+
 Truncate = Annotated[
     bool | None,
     Field(description="Cut what is too long (true) or refuse it (false); by default as set."),
 ]
 
 
-def inference_of(request: Request) -> Inference:
+def service_of(request: Request) -> Backend:
     """The service behind the endpoints."""
-    inference: Inference = request.app.state.inference
-    return inference
+    service: Backend = request.app.state.service
+    return service
 
 
-Service = Annotated[Inference, Depends(inference_of)]
+Service = Annotated[Backend, Depends(service_of)]

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.models import Model, load_model
+from service.registry import Registry
 from service.settings import Settings
 
 
@@ -51,7 +52,7 @@ async def client(
     request: pytest.FixtureRequest, model_of: Callable[..., Model]
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a service with each mixer."""
-    app = create_app(Settings(), model_of(request.param), n_workers=2)
+    app = create_app(Settings(), Registry([model_of(request.param)]), n_workers=2)
     async with running(app) as client:
         yield client
 
@@ -59,7 +60,7 @@ async def client(
 @pytest_asyncio.fixture
 async def app(model_of: Callable[..., Model]) -> FastAPI:
     """The service with default settings, not started."""
-    return create_app(Settings(), model_of(), n_workers=1)
+    return create_app(Settings(), Registry([model_of()]), n_workers=1)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 
 from service.app import create_app
 from service.models import Model
+from service.registry import Registry
 from service.settings import Settings
 from tests.service.conftest import running
 
@@ -93,7 +94,7 @@ async def test_a_choice_the_model_does_not_have_is_refused(
 async def test_an_answer_that_would_be_too_large_is_refused_with_its_size(
     model_of: Callable[..., Model],
 ) -> None:
-    app = create_app(Settings(max_answer_bytes=12 * 15 * 15), model_of(), n_workers=1)
+    app = create_app(Settings(max_answer_bytes=12 * 15 * 15), Registry([model_of()]), n_workers=1)
     async with running(app) as client:
         answer = await client.post("/attention", json={"inputs": "x" * 16})
         assert (answer.status_code, answer.json()["code"]) == (413, "answer_too_large")

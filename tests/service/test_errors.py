@@ -14,6 +14,7 @@ from service import errors
 from service.app import create_app
 from service.errors import ServiceError, documented
 from service.models import Model, Work
+from service.registry import Registry
 from service.settings import Settings
 from tests.service.conftest import running
 
@@ -138,7 +139,7 @@ async def test_a_body_without_a_content_type_is_read_as_json(one: httpx.AsyncCli
 async def test_a_body_over_the_limit_is_refused_announced_or_not(
     model_of: Callable[..., Model],
 ) -> None:
-    app = create_app(Settings(max_body_bytes=100), model_of(), n_workers=1)
+    app = create_app(Settings(max_body_bytes=100), Registry([model_of()]), n_workers=1)
     big = json.dumps({"inputs": "x" * 100}).encode()
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -174,7 +175,7 @@ async def test_a_graph_that_fails_on_one_text_fails_only_that_text(
     def fault() -> None:
         raise RuntimeError("the text said: secret")
 
-    app = create_app(Settings(), Broken(model_of(), fault), n_workers=1)
+    app = create_app(Settings(), Registry([Broken(model_of(), fault)]), n_workers=1)
     async with running(app) as client:
         bad = await client.post("/embed", json={"inputs": ["fine", "!bad"]})
         assert (bad.status_code, bad.json()["code"]) == (424, "backend_error")
@@ -186,7 +187,7 @@ async def test_a_graph_that_fails_on_one_text_fails_only_that_text(
 async def test_an_answer_that_is_not_finite_is_an_error_that_names_the_text(
     model_of: Callable[..., Model],
 ) -> None:
-    app = create_app(Settings(), Broken(model_of(), errors.NonFinite), n_workers=1)
+    app = create_app(Settings(), Registry([Broken(model_of(), errors.NonFinite)]), n_workers=1)
     async with running(app) as client:
         answer = await client.post("/embed", json={"inputs": ["a", "b", "!"]})
         assert (answer.status_code, answer.json()["code"]) == (424, "non_finite")
@@ -203,7 +204,7 @@ async def test_a_fault_of_ours_is_a_500_that_says_nothing_of_the_text(
         def item(self, graph: str, work: Work) -> Any:
             raise KeyError("secret")
 
-    app = create_app(Settings(), Faulty(model_of()), n_workers=1)
+    app = create_app(Settings(), Registry([Faulty(model_of())]), n_workers=1)
     async with running(app) as client:
         answer = await client.post("/embed", json={"inputs": "secret"})
         assert (answer.status_code, answer.json()["code"]) == (500, "internal")
@@ -226,7 +227,7 @@ async def test_a_full_queue_is_a_429_that_says_when_to_come_back(
             assert gate.wait(timeout=10)
             return super().run(graph, payloads)
 
-    app = create_app(Settings(max_queue_cost=8), Slow(model_of()), n_workers=1)
+    app = create_app(Settings(max_queue_cost=8), Registry([Slow(model_of())]), n_workers=1)
     async with running(app) as client:
         waiting = [asyncio.ensure_future(client.post("/embed", json={"inputs": "a"})) for _ in "ab"]
         read = app.state.metrics.registry.get_sample_value

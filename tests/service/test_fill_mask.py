@@ -9,6 +9,7 @@ import pytest
 
 from service.app import create_app
 from service.models import Model
+from service.registry import Registry
 from service.settings import Settings
 from tests.service.conftest import running
 
@@ -169,7 +170,7 @@ async def test_special_tokens_written_out_are_ordinary_text(client: httpx.AsyncC
 async def test_every_kind_of_tokenizer_is_served(
     model_of: Callable[..., Model], tokenizer: str
 ) -> None:
-    app = create_app(Settings(), model_of("mhsa", tokenizer=tokenizer), n_workers=1)
+    app = create_app(Settings(), Registry([model_of("mhsa", tokenizer=tokenizer)]), n_workers=1)
     async with running(app) as client:
         answer = await fill(client, "The [MASK] of France", details=True)
         (mask,) = answer["results"][0]["masks"]

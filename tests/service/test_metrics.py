@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.metrics import REFUSALS, TASKS
 from tests.service.conftest import running
 
+MODEL = "tiny-char-mhsa"
+
 
 @pytest_asyncio.fixture
 async def one(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
@@ -30,7 +32,11 @@ async def scrape(client: httpx.AsyncClient) -> dict[tuple[str, frozenset[tuple[s
 def value(
     samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str
 ) -> float:
-    return samples["maskwright_" + name, frozenset(labels.items())]
+    """A sample, of the one model that is served where it has a model."""
+    labels = labels | {"model": MODEL}
+    found = samples.get(("maskwright_" + name, frozenset(labels.items())))
+    del labels["model"]
+    return samples["maskwright_" + name, frozenset(labels.items())] if found is None else found
 
 
 async def test_every_series_is_there_at_zero_before_the_first_request(
@@ -59,7 +65,7 @@ async def test_latency_is_told_apart_from_a_quarter_of_a_millisecond_on(
     one: httpx.AsyncClient,
 ) -> None:
     text = (await one.get("/metrics")).text
-    assert 'maskwright_run_seconds_bucket{graph="encode",le="0.00025"}' in text
+    assert 'maskwright_run_seconds_bucket{graph="encode",le="0.00025",model="' in text
 
 
 async def test_counters_equal_the_clients_own_counts(one: httpx.AsyncClient) -> None:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.models import Model
+from service.registry import Registry
 from service.settings import Settings
 from tests.service.conftest import running, server_process
 
@@ -53,7 +54,7 @@ def test_generated_requests_meet_only_documented_answers(
 
 
 async def test_the_documentation_can_be_switched_off(model_of: Callable[..., Model]) -> None:
-    app = create_app(Settings(docs=False), model_of(), n_workers=1)
+    app = create_app(Settings(docs=False), Registry([model_of()]), n_workers=1)
     async with running(app) as client:
         assert (await client.get("/docs")).status_code == 404
         assert (await client.get("/openapi.json")).status_code == 404

@@ -19,6 +19,8 @@ from service.scheduler import Item, Outcome, Scheduler
 class Recorder:
     """Answers each payload with itself; a batch waits for `gate` once it has started."""
 
+    name = "model"
+
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.batches: list[list[Any]] = []
@@ -31,6 +33,11 @@ class Recorder:
         assert self.gate.wait(timeout=10)
         return payloads
 
+    def item(self, n_tokens: int, **fields: Any) -> Item:
+        """An item that it computes."""
+        given = {"runner": self, "graph": "encode", "payload": n_tokens} | fields
+        return Item(**given, n_tokens=n_tokens)
+
     async def started(self) -> None:
         """Until the first batch runs."""
         await self._started.wait()
@@ -42,10 +49,6 @@ class Open(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.gate.set()
-
-
-def item(n_tokens: int, **fields: Any) -> Item:
-    return Item(**{"graph": "encode", "payload": n_tokens} | fields, n_tokens=n_tokens)
 
 
 def metrics() -> Metrics:
@@ -66,55 +69,57 @@ async def values(futures: "Sequence[asyncio.Future[Outcome]]") -> list[Any]:
 async def test_texts_of_like_length_that_gathered_during_a_run_share_the_next_batch(
     recorder: Recorder,
 ) -> None:
-    scheduler = Scheduler(recorder, max_batch_cost=64, metrics=metrics())
-    futures = scheduler.submit([item(8)])
+    scheduler = Scheduler(max_batch_cost=64, metrics=metrics())
+    futures = scheduler.submit([recorder.item(8)])
     await recorder.started()
     for n in (8, 60, 9, 7):
-        futures += scheduler.submit([item(n)])
+        futures += scheduler.submit([recorder.item(n)])
     recorder.gate.set()
     assert await values(futures) == [8, 8, 60, 9, 7]
     assert recorder.batches == [[8], [7, 8, 9], [60]]
 
 
 async def test_a_batch_stays_within_its_budget_of_padded_tokens(recorder: Recorder) -> None:
-    scheduler = Scheduler(recorder, max_batch_cost=32, metrics=metrics())
-    futures = scheduler.submit([item(1)])
+    scheduler = Scheduler(max_batch_cost=32, metrics=metrics())
+    futures = scheduler.submit([recorder.item(1)])
     await recorder.started()
-    futures += scheduler.submit([item(8) for _ in range(9)])
+    futures += scheduler.submit([recorder.item(8) for _ in range(9)])
     recorder.gate.set()
     await asyncio.gather(*futures)
     assert [len(batch) for batch in recorder.batches] == [1, 4, 4, 1]
 
 
 async def test_a_text_over_the_budget_runs_alone(recorder: Recorder) -> None:
-    scheduler = Scheduler(recorder, max_batch_cost=32, metrics=metrics())
-    futures = scheduler.submit([item(1)])
+    scheduler = Scheduler(max_batch_cost=32, metrics=metrics())
+    futures = scheduler.submit([recorder.item(1)])
     await recorder.started()
-    futures += scheduler.submit([item(100), item(100)])
+    futures += scheduler.submit([recorder.item(100), recorder.item(100)])
     recorder.gate.set()
     assert await values(futures) == [1, 100, 100]
     assert recorder.batches == [[1], [100], [100]]
 
 
 async def test_masks_and_quadratic_outputs_count_in_the_budget(recorder: Recorder) -> None:
-    scheduler = Scheduler(recorder, max_batch_cost=64, metrics=metrics())
-    futures = scheduler.submit([item(1)])
+    scheduler = Scheduler(max_batch_cost=64, metrics=metrics())
+    futures = scheduler.submit([recorder.item(1)])
     await recorder.started()
-    futures += scheduler.submit([item(8, fixed_cost=24) for _ in range(4)])
+    futures += scheduler.submit([recorder.item(8, fixed_cost=24) for _ in range(4)])
     recorder.gate.set()
     await asyncio.gather(*futures)
     assert [len(batch) for batch in recorder.batches] == [1, 2, 2]
-    assert item(8, quadratic_cost=0.5).cost_at(8) == 8 + 32
+    assert recorder.item(8, quadratic_cost=0.5).cost_at(8) == 8 + 32
 
 
 async def test_graphs_and_models_are_never_mixed_in_a_batch(recorder: Recorder) -> None:
-    scheduler = Scheduler(recorder, max_batch_cost=1000, metrics=metrics())
-    futures = scheduler.submit([item(1)])
+    scheduler = Scheduler(max_batch_cost=1000, metrics=metrics())
+    futures = scheduler.submit([recorder.item(1)])
     await recorder.started()
-    for model in ("old", "new"):
+    other = Recorder()
+    other.batches, other.gate = recorder.batches, recorder.gate
+    for runner in (recorder, other):
         for graph in ("encode", "attention"):
-            kinds = [item(8, model=model, graph=graph, payload=(model, graph)) for _ in range(2)]
-            futures += scheduler.submit(kinds)
+            kind = {"graph": graph, "payload": (id(runner), graph)}
+            futures += scheduler.submit([runner.item(8, **kind) for _ in range(2)])
     recorder.gate.set()
     await asyncio.gather(*futures)
     assert all(len(set(batch)) == 1 for batch in recorder.batches)
@@ -122,11 +127,11 @@ async def test_graphs_and_models_are_never_mixed_in_a_batch(recorder: Recorder) 
 
 
 async def test_a_text_that_arrives_alone_passes_the_bulk_of_a_long_list(recorder: Recorder) -> None:
-    scheduler = Scheduler(recorder, max_batch_cost=8, metrics=metrics())
-    futures = scheduler.submit([item(1)])
+    scheduler = Scheduler(max_batch_cost=8, metrics=metrics())
+    futures = scheduler.submit([recorder.item(1)])
     await recorder.started()
-    futures += scheduler.submit([item(8, payload=f"list {n}") for n in range(50)])
-    futures += scheduler.submit([item(8, payload="alone")])
+    futures += scheduler.submit([recorder.item(8, payload=f"list {n}") for n in range(50)])
+    futures += scheduler.submit([recorder.item(8, payload="alone")])
     recorder.gate.set()
     await asyncio.gather(*futures)
     assert ["alone"] in recorder.batches[:4]
@@ -134,10 +139,10 @@ async def test_a_text_that_arrives_alone_passes_the_bulk_of_a_long_list(recorder
 
 async def test_a_long_text_is_not_starved_by_short_ones_that_keep_coming() -> None:
     recorder = Open()
-    scheduler = Scheduler(recorder, max_batch_cost=64, metrics=metrics())
-    long, short = scheduler.submit([item(500, payload="long")]), []
+    scheduler = Scheduler(max_batch_cost=64, metrics=metrics())
+    long, short = scheduler.submit([recorder.item(500, payload="long")]), []
     for _ in range(200):
-        short += scheduler.submit([item(8)])
+        short += scheduler.submit([recorder.item(8)])
         if long[0].done():
             break
         await asyncio.sleep(0)
@@ -147,12 +152,12 @@ async def test_a_long_text_is_not_starved_by_short_ones_that_keep_coming() -> No
 
 
 async def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(recorder: Recorder) -> None:
-    scheduler = Scheduler(recorder, max_batch_cost=8, max_queue_cost=16, metrics=metrics())
-    futures = scheduler.submit([item(8)])
+    scheduler = Scheduler(max_batch_cost=8, max_queue_cost=16, metrics=metrics())
+    futures = scheduler.submit([recorder.item(8)])
     await recorder.started()
-    futures += scheduler.submit([item(8), item(8)])
+    futures += scheduler.submit([recorder.item(8), recorder.item(8)])
     with pytest.raises(Overloaded) as refused:
-        scheduler.submit([item(8)])
+        scheduler.submit([recorder.item(8)])
     assert int(refused.value.headers["retry-after"]) >= 1
     recorder.gate.set()
     await asyncio.gather(*futures)
@@ -160,8 +165,8 @@ async def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(recorder:
 
 
 async def test_a_list_larger_than_the_queue_is_taken_when_nothing_waits(recorder: Recorder) -> None:
-    scheduler = Scheduler(recorder, max_batch_cost=8, max_queue_cost=16, metrics=metrics())
-    futures = scheduler.submit([item(8) for _ in range(10)])
+    scheduler = Scheduler(max_batch_cost=8, max_queue_cost=16, metrics=metrics())
+    futures = scheduler.submit([recorder.item(8) for _ in range(10)])
     recorder.gate.set()
     assert await values(futures) == [8] * 10
 
@@ -170,10 +175,12 @@ async def test_a_text_whose_client_left_is_dropped_before_it_is_computed(
     recorder: Recorder,
 ) -> None:
     counted = metrics()
-    scheduler = Scheduler(recorder, max_batch_cost=64, metrics=counted)
-    first = scheduler.submit([item(1)])
+    scheduler = Scheduler(max_batch_cost=64, metrics=counted)
+    first = scheduler.submit([recorder.item(1)])
     await recorder.started()
-    left, stays = scheduler.submit([item(8, payload="left"), item(8, payload="stays")])
+    left, stays = scheduler.submit(
+        [recorder.item(8, payload="left"), recorder.item(8, payload="stays")]
+    )
     left.cancel()
     recorder.gate.set()
     await asyncio.gather(*first, stays)
@@ -194,17 +201,17 @@ class Poisoned(Open):
 async def test_a_failed_batch_is_run_again_singly_and_only_the_guilty_text_fails() -> None:
     recorder = Poisoned()
     recorder.gate.clear()
-    scheduler = Scheduler(recorder, max_batch_cost=1000, metrics=metrics())
-    first = scheduler.submit([item(1)])
+    scheduler = Scheduler(max_batch_cost=1000, metrics=metrics())
+    first = scheduler.submit([recorder.item(1)])
     await recorder.started()
     payloads = ["a", "b", "poison", "c"]
-    futures = scheduler.submit([item(8, payload=payload) for payload in payloads])
+    futures = scheduler.submit([recorder.item(8, payload=payload) for payload in payloads])
     recorder.gate.set()
     answers = await asyncio.gather(*futures, return_exceptions=True)
     await asyncio.gather(*first)
     assert [a.value for a in answers if isinstance(a, Outcome)] == ["a", "b", "c"]
     assert isinstance(answers[2], BackendError)
-    assert await values(scheduler.submit([item(8)])) == [8]
+    assert await values(scheduler.submit([recorder.item(8)])) == [8]
 
 
 async def test_a_failure_that_the_runner_names_is_of_its_text_alone() -> None:
@@ -212,20 +219,21 @@ async def test_a_failure_that_the_runner_names_is_of_its_text_alone() -> None:
         def run(self, graph: str, payloads: Sequence[Any]) -> Sequence[Any]:
             return [NonFinite() if payload == "nan" else payload for payload in payloads]
 
-    scheduler = Scheduler(Names(), max_batch_cost=1000, metrics=metrics())
-    futures = scheduler.submit([item(8, payload="nan"), item(8, payload="fine")])
+    recorder = Names()
+    scheduler = Scheduler(max_batch_cost=1000, metrics=metrics())
+    futures = scheduler.submit([recorder.item(8, payload="nan"), recorder.item(8, payload="fine")])
     nan, fine = await asyncio.gather(*futures, return_exceptions=True)
     assert isinstance(nan, NonFinite)
     assert isinstance(fine, Outcome)
 
 
 async def test_closing_finishes_what_was_accepted_and_refuses_the_rest(recorder: Recorder) -> None:
-    scheduler = Scheduler(recorder, max_batch_cost=8, n_workers=2, metrics=metrics())
-    futures = scheduler.submit([item(8) for _ in range(20)])
+    scheduler = Scheduler(max_batch_cost=8, n_workers=2, metrics=metrics())
+    futures = scheduler.submit([recorder.item(8) for _ in range(20)])
     closing = asyncio.ensure_future(scheduler.close())
     await recorder.started()
     with pytest.raises(Draining):
-        scheduler.submit([item(8)])
+        scheduler.submit([recorder.item(8)])
     recorder.gate.set()
     await closing
     assert all(future.done() for future in futures)
@@ -243,13 +251,11 @@ def test_every_text_is_answered_once_and_no_batch_of_several_exceeds_its_budget(
 ) -> None:
     async def scenario() -> None:
         recorder = Open()
-        scheduler = Scheduler(
-            recorder, max_batch_cost=budget, n_workers=n_workers, metrics=metrics()
-        )
+        scheduler = Scheduler(max_batch_cost=budget, n_workers=n_workers, metrics=metrics())
         futures, wanted = [], []
         for number, lengths in enumerate(requests):
             payloads = [(number, place, n) for place, n in enumerate(lengths)]
-            futures += scheduler.submit([item(p[2], payload=p) for p in payloads])
+            futures += scheduler.submit([recorder.item(p[2], payload=p) for p in payloads])
             wanted += payloads
             await asyncio.sleep(0)
         assert await values(futures) == wanted
@@ -264,10 +270,10 @@ def test_every_text_is_answered_once_and_no_batch_of_several_exceeds_its_budget(
 
 async def test_the_queue_is_read_when_it_is_scraped(recorder: Recorder) -> None:
     counted = metrics()
-    scheduler = Scheduler(recorder, max_batch_cost=8, max_queue_cost=64, metrics=counted)
-    futures = scheduler.submit([item(8)])
+    scheduler = Scheduler(max_batch_cost=8, max_queue_cost=64, metrics=counted)
+    futures = scheduler.submit([recorder.item(8)])
     await recorder.started()
-    futures += scheduler.submit([item(8), item(16)])
+    futures += scheduler.submit([recorder.item(8), recorder.item(16)])
     read = counted.registry.get_sample_value
     assert read("maskwright_queue_depth") == 2
     assert read("maskwright_queue_cost") == 24
@@ -275,4 +281,4 @@ async def test_the_queue_is_read_when_it_is_scraped(recorder: Recorder) -> None:
     recorder.gate.set()
     await asyncio.gather(*futures)
     assert read("maskwright_queue_depth") == read("maskwright_queue_cost") == 0
-    assert read("maskwright_tokens_total", {"kind": "real"}) == 32
+    assert read("maskwright_tokens_total", {"kind": "real", "model": "model"}) == 32

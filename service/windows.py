@@ -1,0 +1,139 @@
+"""The part of a text that the model reads: its token ids and their places in the text."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from model.tokenizer import Tokenizer
+from service.errors import EmptyText, InvalidField, MasksTooFarApart, ServiceError, TextTooLong
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """The part of a text that the model reads.
+
+    Attributes:
+        text: The whole text; empty where token ids came instead.
+        index: Its place in the list it came in; None if it came by itself.
+        ids: Token ids of the part, prefix and suffix included.
+        spans: Where each of them stands in the text, in code points; empty for prefix and suffix.
+        start, stop: The part, in tokens of the text.
+        n_tokens: Tokens of the whole text, without prefix and suffix.
+    """
+
+    text: str
+    index: int | None
+    ids: list[int]
+    spans: list[tuple[int, int]]
+    start: int
+    stop: int
+    n_tokens: int
+
+    @property
+    def truncated(self) -> bool:
+        """Whether something was cut."""
+        return self.stop - self.start < self.n_tokens
+
+    def columns_of(self, token_id: int) -> tuple[int, ...]:
+        """Where a token stands in `ids`."""
+        return tuple(column for column, found in enumerate(self.ids) if found == token_id)
+
+    def facts(self) -> dict[str, object]:
+        """What answers say of it."""
+        return {
+            "n_tokens": self.n_tokens,
+            "kept": (self.start, self.stop),
+            "truncated": self.truncated,
+        }
+
+
+# Picks the first token that is kept when a text is too long: (ids, room) -> start.
+Keep = Callable[[Sequence[int], int], int]
+
+
+def keep_left(ids: Sequence[int], room: int) -> int:
+    """Keep the beginning."""
+    return 0
+
+
+def keep_right(ids: Sequence[int], room: int) -> int:
+    """Keep the end."""
+    return len(ids) - room
+
+
+def keep_around(mask_id: int) -> Keep:
+    """Keep the masks, in the middle of the window; MasksTooFarApart if they do not fit."""
+
+    def keep(ids: Sequence[int], room: int) -> int:
+        columns = [column for column, found in enumerate(ids) if found == mask_id]
+        if not columns:
+            return 0
+        span = columns[-1] + 1 - columns[0]
+        if span > room:
+            raise MasksTooFarApart(n_tokens=span, limit=room, index=None)
+        before = (room - span) // 2
+        return min(max(0, columns[0] - before), len(ids) - room)
+
+    return keep
+
+
+def window_of(
+    text: str | Sequence[int],
+    index: int | None,
+    tokenizer: Tokenizer,
+    *,
+    room: int,
+    cut: bool,
+    keep: Keep,
+) -> Window:
+    """The window of a text, or of token ids, of at most `room` tokens.
+
+    Raises:
+        EmptyText, TextTooLong, MasksTooFarApart, InvalidField: With the text's index.
+    """
+    if isinstance(text, str):
+        encoded = tokenizer.encode(text)
+        ids, offsets = encoded.ids, encoded.offsets
+    else:
+        ids = _checked_ids(text, index, tokenizer)
+        text, offsets = "", [(0, 0)] * len(ids)
+    if not ids:
+        raise EmptyText(index=index)
+    start = 0
+    if len(ids) > room:
+        if not cut:
+            raise TextTooLong(n_tokens=len(ids), limit=room, index=index)
+        try:
+            start = keep(ids, room)
+        except ServiceError as error:
+            error.index = index
+            raise
+    stop = min(len(ids), start + room)
+    before, after = offsets[start][0], offsets[stop - 1][1]
+    spans = [
+        *[(before, before)] * len(tokenizer.prefix),
+        *offsets[start:stop],
+        *[(after, after)] * len(tokenizer.suffix),
+    ]
+    return Window(text, index, tokenizer.wrap(ids[start:stop]), spans, start, stop, len(ids))
+
+
+def _checked_ids(ids: Sequence[int], index: int | None, tokenizer: Tokenizer) -> list[int]:
+    """Token ids without the prefix and suffix that /tokenize puts around them.
+
+    Raises:
+        InvalidField: One is not in the vocabulary.
+    """
+    size = tokenizer.vocab_size
+    for place, token_id in enumerate(ids):
+        if not 0 <= token_id < size:
+            raise InvalidField(
+                f"The token id at [{place}] is {token_id}; this vocabulary has 0 to {size - 1}.",
+                index=index,
+            )
+    n_before, n_after = len(tokenizer.prefix), len(tokenizer.suffix)
+    wrapped = (
+        len(ids) >= tokenizer.n_wrap
+        and list(ids[:n_before]) == tokenizer.prefix
+        and list(ids[len(ids) - n_after :]) == tokenizer.suffix
+    )
+    return list(ids[n_before : len(ids) - n_after] if wrapped else ids)
