@@ -69,7 +69,7 @@ class Tokenizer:
         """Number of ids, specials included."""
         return self._backend.get_vocab_size()
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Its name in `TRAINERS`."""
         return {"WordLevel": "char", "BPE": "bpe", "WordPiece": "wordpiece"}[
@@ -77,9 +77,16 @@ class Tokenizer:
         ]
 
     def encode(self, text: str) -> Encoded:
-        """The tokens of a text, without prefix and suffix."""
+        """The tokens of a text, without prefix and suffix.
+
+        Their spans are in order, cover all that is no space, and do not overlap, but for the pieces
+        of one code point, which share it. What a vocabulary drops (an accent, a control character)
+        belongs to the token it follows; only what stands beside a lone mask may belong to none.
+        """
         encoding = self._backend.encode(text, add_special_tokens=False)
-        return Encoded(encoding.ids, encoding.offsets)
+        if self.kind != "wordpiece":
+            return Encoded(encoding.ids, encoding.offsets)
+        return Encoded(encoding.ids, _covering(text, encoding.ids, encoding.offsets, self.mask_id))
 
     def encode_corpus(self, text: str) -> NDArray[np.int64]:
         """The ids of a long text, line by line."""
@@ -119,17 +126,27 @@ class Tokenizer:
         """A token as a reader sees it alone; a WordPiece continuation keeps its `##`."""
         return self._backend.decode([token_id], skip_special_tokens=False)
 
-    def single_id(self, surface: str) -> int | None:
-        """The id whose one token is `surface`, or None where it is unknown or takes several."""
-        ids = self.encode(surface).ids
-        if len(ids) == 1 and ids[0] not in self.special_ids:
-            return ids[0]
-        return None
+    def is_partial(self, token_id: int) -> bool:
+        """Whether a token is only some bytes of a character, which `token_str` shows as U+FFFD."""
+        if self.kind != "bpe":
+            return False
+        # The bytes of a whole U+FFFD, as byte-level BPE writes them.
+        whole = (self._backend.id_to_token(token_id) or "").count("\u00ef\u00bf\u00bd")
+        return self.token_str(token_id).count("\ufffd") > whole
 
-    def splice(self, text: str, span: tuple[int, int], token_id: int) -> str:
-        """`text` with the token in place of `span`; a continuation joins the word before it."""
-        piece, before = self.token_str(token_id), text[: span[0]]
-        if token_id in self._continuations:
+    def target_ids(self, surface: str) -> tuple[int, ...]:
+        """The tokens of a surface; none where it is empty or has a part without a token."""
+        ids = self.encode(surface).ids
+        return () if self.special_ids.intersection(ids) else tuple(ids)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of several tokens; [MASK] is text."""
+        return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def splice(self, text: str, span: tuple[int, int], ids: Sequence[int]) -> str:
+        """`text` with tokens in place of `span`; a continuation joins the word before it."""
+        piece, before = self.decode(ids), text[: span[0]]
+        if ids[0] in self._continuations:
             piece, before = piece.removeprefix("##"), before.rstrip()
         return before + piece + text[span[1] :]
 
@@ -209,6 +226,26 @@ def _with_specials(
 
 def _lines(texts: Iterable[str]) -> Iterable[str]:
     return (line for text in texts for line in text.splitlines(keepends=True))
+
+
+def _covering(
+    text: str, ids: Sequence[int], offsets: Sequence[tuple[int, int]], mask_id: int
+) -> list[tuple[int, int]]:
+    """The spans, widened over what the normalizer dropped between them; a mask's stays its own."""
+    starts, stops = [start for start, _ in offsets], [stop for _, stop in offsets]
+    end = 0
+    for i, start in enumerate([*starts, len(text)]):
+        if (gap := text[end:start]).strip():
+            split = 0
+            takes_after = i < len(ids) and ids[i] != mask_id
+            if i and ids[i - 1] != mask_id:  # it takes what touches it, or all
+                spaces = (at for at, character in enumerate(gap) if character.isspace())
+                split = next(spaces, len(gap)) if takes_after else len(gap)
+                stops[i - 1] += len(gap[:split].rstrip())
+            if takes_after and (rest := gap[split:].lstrip()):
+                starts[i] -= len(rest)
+        end = offsets[i][1] if i < len(ids) else end
+    return list(zip(starts, stops, strict=True))
 
 
 def _ids_of(backend: Backend, token: str) -> list[int]:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.endpoints import attention, embed, fill_mask, health, info
+from service.endpoints import attention, embed, fill_mask, health, info, score
 from service.errors import (
     Internal,
     InvalidField,
@@ -34,8 +34,8 @@ from service.wire import json_answer
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (fill_mask.router, embed.router, attention.router, info.router, health.router)
-INFERENCE_ROUTES = ("/fill-mask", "/embed", "/attention")
+ROUTERS = tuple(module.router for module in (fill_mask, score, embed, attention, info, health))
+INFERENCE_ROUTES = ("/fill-mask", "/score", "/embed", "/attention")
 
 
 def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> FastAPI:

@@ -50,6 +50,15 @@ class NoMask(ServiceError):
         super().__init__("The text has no [MASK]; write one where a token is wanted.", index=index)
 
 
+class MaskNotAllowed(ServiceError):
+    """A text that is to be scored has a mask, whose token nobody knows."""
+
+    status, code, error_type = 400, "mask_not_allowed", "Validation"
+
+    def __init__(self, *, index: int | None) -> None:
+        super().__init__("The text has a [MASK]; only whole texts are scored.", index=index)
+
+
 class EmptyText(ServiceError):
     """A text without any token."""
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from service.endpoints.schemas import Body, Service, Texts, Truncate
+from service.endpoints.schemas import Body, Service, Texts, Token, Truncate, tokens_of
 from service.errors import COMMON, AnswerTooLarge, InvalidField, TooMuchWork, documented
 from service.inference import Inference
 from service.models import Work
@@ -36,16 +36,6 @@ class AttentionBody(Body):
     top_k: Annotated[
         int | None, Field(ge=1, description="Per query only the k largest, as [key, weight] pairs.")
     ] = None
-
-
-class Token(BaseModel):
-    """A row or column of the weights."""
-
-    id: int
-    text: str
-    start: int = Field(description="First code point of the text it stands for.")
-    end: int
-    special: bool
 
 
 class TextWeights(BaseModel):
@@ -132,26 +122,12 @@ def _text(
         weights = weights.mean(axis=1)
     return {
         "kind": request.model.kind,
-        "tokens": _tokens(window, request),
+        "tokens": tokens_of(window, request.model.tokenizer),
         "layers": layers,
         "heads": heads,
         "weights": weights if body.top_k is None else _top(weights, body.top_k),
         "truncated": window.truncated,
     }
-
-
-def _tokens(window: Window, request: Inference) -> list[dict[str, Any]]:
-    tokenizer = request.model.tokenizer
-    return [
-        {
-            "id": token_id,
-            "text": window.text[start:end] or tokenizer.token_str(token_id),
-            "start": start,
-            "end": end,
-            "special": token_id in tokenizer.special_ids,
-        }
-        for token_id, (start, end) in zip(window.ids, window.spans, strict=True)
-    ]
 
 
 def _top(weights: NDArray[Any], k: int) -> list[Any]:

@@ -1,11 +1,13 @@
-"""What request bodies have in common."""
+"""What request bodies and answers have in common."""
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from model.tokenizer import Tokenizer
 from service.inference import Service as Backend
+from service.windows import Window
 
 
 class Body(BaseModel):
@@ -28,10 +30,42 @@ def _one_or_several(value: Any) -> Any:
     return value
 
 
+def _texts_or_ids(value: Any) -> Any:
+    """The same where token ids may come instead of a text."""
+    if not isinstance(value, list) or (value and isinstance(value[0], str)):
+        return _one_or_several(value)
+    if not value:
+        raise ValueError("a text is wanted, or token ids, or a list of at least one of them")
+    ids = [value] if isinstance(value[0], int) else value
+    for index, of_text in enumerate(ids):
+        if not isinstance(of_text, list) or not all(type(i) is int for i in of_text):
+            raise ValueError(f"a list of token ids is wanted at [{index}]")
+    return value
+
+
 Texts = Annotated[
     str | Annotated[list[str], Field(min_length=1)],
     BeforeValidator(_one_or_several),
     Field(description="A text, or several.", examples=["To be, or not to be"]),
+]
+
+NotEmpty = Field(min_length=1)
+TextsOrIds = Annotated[
+    str
+    | Annotated[list[str], NotEmpty]
+    | Annotated[list[int], NotEmpty]
+    | Annotated[list[list[int]], NotEmpty],
+    BeforeValidator(_texts_or_ids),
+    Field(
+        description="A text or several; or the token ids of one or of several, as /tokenize gives "
+        "them, which are read as they are.",
+        examples=["To be, or not to be"],
+    ),
+]
+
+Truncate = Annotated[
+    bool | None,
+    Field(description="Cut what is too long (true) or refuse it (false); by default as set."),
 ]
 
 Partial = Annotated[
@@ -41,10 +75,55 @@ Partial = Annotated[
     ),
 ]
 
-Truncate = Annotated[
-    bool | None,
-    Field(description="Cut what is too long (true) or refuse it (false); by default as set."),
-]
+
+class ItemError(BaseModel):
+    """The failure of one text of a list, in the place of its answer."""
+
+    error: str
+    error_type: str
+    code: str
+    index: int
+
+
+class Token(BaseModel):
+    """A token and where it stands in the text."""
+
+    id: int
+    text: str
+    start: int = Field(description="First code point of the text it stands for.")
+    end: int
+    special: bool
+
+
+class Cut(BaseModel):
+    """What the model read of a text."""
+
+    n_tokens: int = Field(description="Tokens of the text.")
+    kept: tuple[int, int] = Field(description="The tokens that the model read: start and end.")
+    truncated: bool
+
+
+class Timings(BaseModel):
+    """Where the time went; of several texts the longest wait and run."""
+
+    tokenize_seconds: float
+    queue_seconds: float
+    run_seconds: float
+    total_seconds: float
+
+
+def tokens_of(window: Window, tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """The `Token`s of a window, prefix and suffix included."""
+    return [
+        {
+            "id": token_id,
+            "text": window.text[start:end] or tokenizer.token_str(token_id),
+            "start": start,
+            "end": end,
+            "special": token_id in tokenizer.special_ids,
+        }
+        for token_id, (start, end) in zip(window.ids, window.spans, strict=True)
+    ]
 
 
 def service_of(request: Request) -> Backend:
@@ -54,3 +133,6 @@ def service_of(request: Request) -> Backend:
 
 
 Service = Annotated[Backend, Depends(service_of)]
+
+# Read here and kept out of the OpenAPI document, which has no place for this header.
+Accept = Annotated[str, Header(include_in_schema=False)]

@@ -223,21 +223,57 @@ def test_a_corpus_of_nothing_has_no_ids(tokenizers: dict[str, Tokenizer], kind: 
 
 
 @every_kind
-def test_a_single_id_is_the_id_of_a_surface_that_is_one_token(
+def test_a_target_has_the_tokens_of_its_surface(
     tokenizers: dict[str, Tokenizer], kind: str
 ) -> None:
     tokenizer = tokenizers[kind]
-    found = tokenizer.single_id("e")
-    assert tokenizer.encode("e").ids == [found]
+    (found,) = tokenizer.target_ids("e")
     assert tokenizer.token_str(found) == "e"
+    several = tokenizer.target_ids("kingly")
+    assert len(several) > 1
+    assert tokenizer.decode(several) == "kingly"
 
 
 @every_kind
-@pytest.mark.parametrize("surface", ["", MASK, "honorificabilitudinitatibus", "漢字"])
-def test_what_is_not_one_known_token_has_no_single_id(
+@pytest.mark.parametrize("surface", ["", MASK, f"a{MASK}", "[UNK]漢"])
+def test_what_has_a_part_without_a_token_is_no_target(
     tokenizers: dict[str, Tokenizer], kind: str, surface: str
 ) -> None:
-    assert tokenizers[kind].single_id(surface) is None
+    if kind == "bpe" and MASK not in surface:
+        assert tokenizers[kind].target_ids(surface) == tuple(tokenizers[kind].encode(surface).ids)
+    else:
+        assert tokenizers[kind].target_ids(surface) == ()
+
+
+def test_a_token_that_is_some_bytes_of_a_character_is_partial(
+    tokenizers: dict[str, Tokenizer],
+) -> None:
+    bpe = tokenizers["bpe"]
+    assert all(bpe.is_partial(piece) for piece in bpe.encode("漢").ids)
+    assert not any(bpe.is_partial(piece) for piece in bpe.encode("king [MASK]").ids)
+    assert not any(tokenizers["char"].is_partial(i) for i in range(60))
+
+
+def test_a_whole_replacement_character_is_not_partial() -> None:
+    tokenizer = TRAINERS["bpe"](["\ufffd" * 50], vocab_size=400)
+    (whole,) = tokenizer.encode("\ufffd").ids
+    assert not tokenizer.is_partial(whole)
+
+
+@every_kind
+@examples
+@given(text=st.text(max_size=40))
+def test_spans_are_in_order_and_cover_all_that_is_no_space(
+    tokenizers: dict[str, Tokenizer], kind: str, text: str
+) -> None:
+    spans = tokenizers[kind].encode(text).offsets
+    covered = set()
+    for (start, stop), (before, end) in zip(spans, [(0, 0), *spans], strict=False):
+        assert before <= start < stop <= len(text)
+        assert start >= end - 1  # pieces of one code point share it
+        covered |= set(range(start, stop))
+    if spans:
+        assert {i for i, c in enumerate(text) if not c.isspace()} <= covered
 
 
 @every_kind
@@ -248,8 +284,8 @@ def test_a_splice_changes_nothing_but_its_span(
 ) -> None:
     tokenizer, text = tokenizers[kind], before + MASK + after
     span = (len(before), len(before) + len(MASK))
-    token_id = tokenizer.single_id("e")
-    assert tokenizer.splice(text, span, token_id) == before + "e" + after
+    token_ids = tokenizer.target_ids("e")
+    assert tokenizer.splice(text, span, token_ids) == before + "e" + after
 
 
 def test_a_splice_in_wordpiece_keeps_the_case_and_spaces_of_the_rest(
@@ -257,7 +293,7 @@ def test_a_splice_in_wordpiece_keeps_the_case_and_spaces_of_the_rest(
 ) -> None:
     tokenizer, text = tokenizers["wordpiece"], "The  GREAT 漢 [MASK] !"
     start = text.index(MASK)
-    spliced = tokenizer.splice(text, (start, start + len(MASK)), tokenizer.single_id("The"))
+    spliced = tokenizer.splice(text, (start, start + len(MASK)), tokenizer.target_ids("The"))
     assert spliced == "The  GREAT 漢 the !"
 
 
@@ -265,7 +301,7 @@ def test_a_splice_of_a_continuation_joins_the_word_before(tokenizers: dict[str, 
     tokenizer = tokenizers["wordpiece"]
     continuation = next(i for i in range(tokenizer.vocab_size) if tokenizer.token_str(i) == "##s")
     text = "The King [MASK] come"
-    spliced = tokenizer.splice(text, (9, 15), continuation)
+    spliced = tokenizer.splice(text, (9, 15), [continuation])
     assert spliced == "The Kings come"
 
 
@@ -275,13 +311,13 @@ def test_a_splice_in_bpe_puts_the_tokens_own_space_for_the_masks(
     tokenizer, text = tokenizers["bpe"], "To be or [MASK] to be"
     encoded = tokenizer.encode(text)
     span = encoded.offsets[encoded.ids.index(tokenizer.mask_id)]
-    assert tokenizer.splice(text, span, tokenizer.single_id(" the")) == "To be or the to be"
-    assert tokenizer.splice(text, span, tokenizer.single_id("e")) == "To be ore to be"
+    assert tokenizer.splice(text, span, tokenizer.target_ids(" the")) == "To be or the to be"
+    assert tokenizer.splice(text, span, tokenizer.target_ids("e")) == "To be ore to be"
 
 
 def test_a_hash_in_a_token_of_characters_is_no_continuation() -> None:
     tokenizer = TRAINERS["char"](["# a"])
-    assert tokenizer.splice("a [MASK]", (2, 8), tokenizer.single_id("#")) == "a #"
+    assert tokenizer.splice("a [MASK]", (2, 8), tokenizer.target_ids("#")) == "a #"
 
 
 def test_a_vocabulary_is_no_larger_than_asked(tokenizers: dict[str, Tokenizer]) -> None:

@@ -26,9 +26,9 @@ async def one(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 async def test_every_endpoint_is_documented_with_its_failures(one: httpx.AsyncClient) -> None:
     paths = (await one.get("/openapi.json")).json()["paths"]
     assert set(paths) == {
-        "/fill-mask", "/embed", "/attention", "/info", "/livez", "/readyz", "/metrics",
+        "/fill-mask", "/score", "/embed", "/attention", "/info", "/livez", "/readyz", "/metrics",
     }  # fmt: skip
-    for path in ("/fill-mask", "/embed", "/attention"):
+    for path in ("/fill-mask", "/score", "/embed", "/attention"):
         answers = paths[path]["post"]["responses"]
         assert {"200", "400", "404", "413", "415", "422", "424", "429", "500", "503"} <= set(
             answers
