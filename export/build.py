@@ -3,7 +3,7 @@
 import base64
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def build_artefact(
     out: Path,
     *,
     name: str,
+    prompts: Mapping[str, str] | None = None,
     replace: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> None:
@@ -48,6 +49,7 @@ def build_artefact(
 
     Args:
         name: What requests and metrics call it.
+        prompts: Texts that the encoder was trained to see before others, by their names.
         replace: Whether an artefact that is there already may be replaced.
         tell: Is told each step.
 
@@ -63,19 +65,26 @@ def build_artefact(
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         directory = Path(scratch) / "artefact"
         directory.mkdir()
-        _fill(checkpoint, directory, name=name, tell=tell)
+        _fill(checkpoint, directory, name=name, prompts=prompts or {}, tell=tell)
         if out.exists():
             out.replace(Path(scratch) / "replaced")  # goes with the scratch directory
         directory.replace(out)
 
 
 def _fill(
-    checkpoint: Checkpoint, directory: Path, *, name: str, tell: Callable[[str], None]
+    checkpoint: Checkpoint,
+    directory: Path,
+    *,
+    name: str,
+    prompts: Mapping[str, str],
+    tell: Callable[[str], None],
 ) -> None:
     encoder = checkpoint.encoder
     _write_graphs(encoder, directory, tell=tell)
     variants = [asdict(_proven(encoder, directory, *plan, tell=tell)) for plan in PLAN]
     fields = _facts(checkpoint, name=name) | {"variants": variants, "golden": _golden(encoder)}
+    if prompts:
+        fields["prompts"] = dict(prompts)
     (directory / TOKENIZER).write_text(checkpoint.tokenizer.to_json(), encoding="utf-8")
     config = json.dumps(to_json(encoder.config), indent=2) + "\n"
     (directory / "config.json").write_text(config, encoding="utf-8")

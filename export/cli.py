@@ -21,19 +21,41 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("checkpoint", type=Path, help="a run's directory or checkpoint file")
     parser.add_argument("out", type=Path, help="directory to write the artefact to")
     parser.add_argument("--name", help="what requests call the model (default: OUT's last part)")
+    parser.add_argument(
+        "--prompt",
+        action="append",
+        default=[],
+        metavar="NAME=TEXT",
+        help="a text that the model was trained to see before others, for prompt_name in requests; "
+        "may be repeated",
+    )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     options = parser.parse_args(arguments)
     try:
         name = options.name or options.out.resolve().name
         if not NAME.fullmatch(name):
             raise ValueError(f"name={name!r}; up to 64 of a-z, 0-9, '.', '_' and '-'")
-        checkpoint = load_checkpoint(options.checkpoint)
-        build_artefact(checkpoint, options.out, name=name, replace=options.force, tell=_say)
+        prompts = dict(map(_prompt, options.prompt))
+        build_artefact(
+            load_checkpoint(options.checkpoint),
+            options.out,
+            name=name,
+            prompts=prompts,
+            replace=options.force,
+            tell=_say,
+        )
     except (ValueError, OSError) as error:
         print(f"maskwright-export: {error}", file=sys.stderr)  # noqa: T201 the command's output
         return 2
     _say(f"wrote {options.out}; serve it with: maskwright-serve --model {options.out}")
     return 0
+
+
+def _prompt(text: str) -> tuple[str, str]:
+    name, equals, prompt = text.partition("=")
+    if not (name and equals and prompt):
+        raise ValueError(f"prompt={text!r}; NAME=TEXT is wanted")
+    return name, prompt
 
 
 def _say(line: str) -> None:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.endpoints import attention, embed, fill_mask, health, info, score
+from service.endpoints import attention, embed, fill_mask, health, info, score, tei
 from service.errors import (
     Internal,
     InvalidField,
@@ -34,8 +34,17 @@ from service.wire import json_answer
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = tuple(module.router for module in (fill_mask, score, embed, attention, info, health))
-INFERENCE_ROUTES = ("/fill-mask", "/score", "/embed", "/attention")
+ROUTERS = (
+    fill_mask.router,
+    score.router,
+    embed.router,
+    attention.router,
+    tei.router,
+    info.router,
+    health.router,
+    tei.state,
+)
+INFERENCE_ROUTES = ("/fill-mask", "/score", "/embed", "/embed_all", "/similarity", "/attention")
 
 
 def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> FastAPI:

@@ -1,5 +1,6 @@
 """Whether the service takes work: starting, ready or draining."""
 
+from service.errors import Draining, NotReady
 from service.metrics import Metrics
 
 
@@ -26,3 +27,15 @@ class Lifecycle:
         self.ready, self.draining = ready, draining
         self._metrics.ready.set(ready)
         self._metrics.draining.set(draining)
+
+
+def check_ready(lifecycle: Lifecycle) -> None:
+    """Nothing if work should be sent here.
+
+    Raises:
+        Draining, NotReady: It should not.
+    """
+    if lifecycle.draining:
+        raise Draining
+    if not lifecycle.ready:
+        raise NotReady("The model is not loaded yet.")

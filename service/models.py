@@ -70,7 +70,7 @@ class Model:
         self.n_layers: int = config["n_layers"]
         self.n_heads: int = config["n_heads"]
         self.poolings: tuple[str, ...] = tuple(artefact.manifest["poolings"])
-        self.prompts: dict[str, str] = dict(artefact.manifest.get("prompts", {}))
+        self.prompts: dict[str, str] = _prompts(artefact)
         self.kind: str = artefact.manifest["kind"]
         if self.max_tokens <= self.tokenizer.n_wrap:
             raise InvalidArtefact(f"{artefact.name}: max_tokens is {self.max_tokens}")
@@ -200,6 +200,14 @@ def load_model(source: str, *, device: str, name: str | None = None) -> Model:
 def bundled_names() -> list[str]:
     """Names of the artefacts that ship."""
     return sorted(path.name for path in BUNDLED.iterdir() if path.is_dir())
+
+
+def _prompts(artefact: Artefact) -> dict[str, str]:
+    """Texts the model was trained to see before others, by name; most have none."""
+    prompts = artefact.manifest.get("prompts", {})
+    if not isinstance(prompts, dict) or not all(isinstance(v, str) for v in prompts.values()):
+        raise InvalidArtefact(f"{artefact.name}: 'prompts' is no object of strings")
+    return prompts
 
 
 def _load(source: str) -> Artefact:

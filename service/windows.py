@@ -94,7 +94,7 @@ def window_of(
         encoded = tokenizer.encode(text)
         ids, offsets = encoded.ids, encoded.offsets
     else:
-        ids = _checked_ids(text, index, tokenizer)
+        ids = _unwrapped(checked_ids(text, index, tokenizer), tokenizer)
         text, offsets = "", [(0, 0)] * len(ids)
     if not ids:
         raise EmptyText(index=index)
@@ -117,11 +117,11 @@ def window_of(
     return Window(text, index, tokenizer.wrap(ids[start:stop]), spans, start, stop, len(ids))
 
 
-def _checked_ids(ids: Sequence[int], index: int | None, tokenizer: Tokenizer) -> list[int]:
-    """Token ids without the prefix and suffix that /tokenize puts around them.
+def checked_ids(ids: Sequence[int], index: int | None, tokenizer: Tokenizer) -> list[int]:
+    """Token ids that are all of the vocabulary.
 
     Raises:
-        InvalidField: One is not in the vocabulary.
+        InvalidField: One is not.
     """
     size = tokenizer.vocab_size
     for place, token_id in enumerate(ids):
@@ -130,10 +130,12 @@ def _checked_ids(ids: Sequence[int], index: int | None, tokenizer: Tokenizer) ->
                 f"The token id at [{place}] is {token_id}; this vocabulary has 0 to {size - 1}.",
                 index=index,
             )
-    n_before, n_after = len(tokenizer.prefix), len(tokenizer.suffix)
-    wrapped = (
-        len(ids) >= tokenizer.n_wrap
-        and list(ids[:n_before]) == tokenizer.prefix
-        and list(ids[len(ids) - n_after :]) == tokenizer.suffix
-    )
-    return list(ids[n_before : len(ids) - n_after] if wrapped else ids)
+    return list(ids)
+
+
+def _unwrapped(ids: list[int], tokenizer: Tokenizer) -> list[int]:
+    """Token ids without the prefix and suffix that /tokenize puts around them."""
+    if len(ids) < tokenizer.n_wrap:
+        return ids
+    inner = ids[len(tokenizer.prefix) : len(ids) - len(tokenizer.suffix)]
+    return inner if tokenizer.wrap(inner) == ids else ids

@@ -1,12 +1,16 @@
-"""Bodies in and out: JSON by orjson, strict and bounded."""
+"""Bodies in and out: JSON by orjson, strict and bounded; vectors as base64 or safetensors."""
 
 import asyncio
+import base64
+import struct
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+import numpy as np
 import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from numpy.typing import NDArray
 from starlette.types import Receive, Scope
 
 from service.errors import BodyTooLarge, UnsupportedMediaType
@@ -108,3 +112,49 @@ def json_answer(value: Any, headers: Callable[[], Mapping[str, str]] = dict) -> 
     """A JSON response, numpy arrays included; `headers` is asked once the body is written."""
     content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(content, media_type="application/json", headers=headers())
+
+
+def base64_of(array: NDArray[Any]) -> str:
+    """An array's float32 numbers, little-endian, as OpenAI's clients read them."""
+    return base64.b64encode(np.ascontiguousarray(array, "<f4").tobytes()).decode()
+
+
+SAFETENSORS = "application/x-safetensors"
+DTYPES = {"<f4": "F32", "<i4": "I32"}
+
+
+def wants_safetensors(accept: str) -> bool:
+    """Whether an Accept header asks for it by name."""
+    return any(part.partition(";")[0].strip().lower() == SAFETENSORS for part in accept.split(","))
+
+
+def safetensors_answer(
+    tensors: Mapping[str, NDArray[Any]],
+    details: Any,
+    headers: Callable[[], Mapping[str, str]] = dict,
+) -> Response:
+    """Arrays of float32 or int32 in the safetensors format; `details` is JSON in its metadata.
+
+    Source: the format's README: the header's length as u64, the header as JSON, then the bytes.
+    """
+    header: dict[str, Any] = {"__metadata__": {"details": orjson.dumps(details).decode()}}
+    chunks, end = [], 0
+    for name, array in tensors.items():
+        dtype = "<i4" if np.issubdtype(array.dtype, np.integer) else "<f4"
+        chunks.append(np.ascontiguousarray(array, dtype).tobytes())
+        begin, end = end, end + len(chunks[-1])
+        header[name] = {
+            "dtype": DTYPES[dtype],
+            "shape": array.shape,
+            "data_offsets": [begin, end],
+        }
+    text = orjson.dumps(header)
+    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    content = b"".join([struct.pack("<Q", len(text)), text, *chunks])
+    return Response(content, media_type=SAFETENSORS, headers=headers())
+
+
+# In the OpenAPI document, beside the JSON answer.
+OR_SAFETENSORS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}}
+}

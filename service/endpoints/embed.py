@@ -1,79 +1,175 @@
-"""POST /embed: one vector a text."""
+"""POST /embed and /similarity: one vector a text; how like one text is to others."""
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Response
-from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from service.endpoints.schemas import Body, Service, Texts, Truncate
-from service.errors import COMMON, InvalidField, NonFinite, NotOffered, documented
+from service.embedding import Vectors, Wanted, embed
+from service.endpoints.schemas import (
+    Accept,
+    Body,
+    Cut,
+    ItemError,
+    Partial,
+    Service,
+    TextsOrIds,
+    Timings,
+    Truncate,
+)
+from service.errors import COMMON, AnswerTooLarge, NotOffered, documented
 from service.inference import Inference
-from service.models import Work
-from service.windows import Window, keep_left, keep_right
-from service.wire import JsonRoute, json_answer
+from service.wire import (
+    OR_SAFETENSORS,
+    JsonRoute,
+    base64_of,
+    json_answer,
+    safetensors_answer,
+    wants_safetensors,
+)
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
+
+Direction = Annotated[
+    Literal["left", "Left", "right", "Right"], Field(description="The side that is cut.")
+]
+PromptName = Annotated[
+    str | None,
+    Field(description="A text that the model was trained to see before each; /info lists them."),
+]
+Pooling = Annotated[
+    str | None,
+    Field(description="How tokens become one vector; /info lists them, the first is the default."),
+]
 
 
 class EmbedBody(Body):
     """Texts to embed."""
 
-    inputs: Texts
-    normalize: bool = Field(True, description="Scale each vector to length 1.")
+    inputs: TextsOrIds
+    normalize: Annotated[bool | None, Field(description="Scale each vector to length 1.")] = True
     truncate: Truncate = None
-    truncation_direction: Literal["left", "Left", "right", "Right"] = Field(
-        "right", description="The side that is cut."
-    )
+    truncation_direction: Direction = "right"
     dimensions: Annotated[
         int | None, Field(ge=1, description="Keep this many leading features.")
     ] = None
-    pooling: Annotated[
-        str, Field(description="How tokens become one vector; /info lists what there is.")
-    ] = "mean"
-    prompt_name: str | None = Field(None, description="A prefix the model was trained with.")
-
-
-@router.post("/embed", response_model=list[list[float]], responses=documented(*COMMON, NotOffered))
-async def embed(body: EmbedBody, service: Service) -> Response:
-    """Embed each text: always a list of vectors, in order."""
-    request = service.on(body.model, task="embed")
-    _check(body, request)
-    left = body.truncation_direction.lower() == "left"
-    windows = await request.windows(
-        body.inputs,
-        truncate=body.truncate,
-        keep=keep_right if left else keep_left,
+    pooling: Pooling = None
+    prompt_name: PromptName = None
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="`base64`: float32, little-endian."
     )
-    output = f"pooled_{body.pooling}"
-    jobs = request.jobs(windows, lambda window: Work(window.ids, frozenset({output})))
-    answers = await request.answers(jobs)
-    vectors = np.stack([answer.value[output] for answer in answers])[:, : body.dimensions]
-    vectors = _unit(vectors, windows) if body.normalize else np.ascontiguousarray(vectors)
-    return json_answer(vectors, request.done)
+    details: bool = Field(False, description="Say of each text what the model read, and the times.")
+    partial: Partial = False
 
-
-def _check(body: EmbedBody, request: Inference) -> None:
-    model = request.model
-    if body.pooling not in model.poolings:
-        raise NotOffered(f"This model has no such pooling; there are: {', '.join(model.poolings)}.")
-    if body.prompt_name is not None:
-        raise NotOffered("This model has no prompts; leave out prompt_name.")
-    if body.dimensions is not None and body.dimensions > model.d_model:
-        raise InvalidField(
-            f"dimensions is {body.dimensions}; this model's vectors have {model.d_model}."
+    def wanted(self) -> Wanted:
+        """The options without HTTP."""
+        return Wanted(
+            pooling=self.pooling,
+            normalize=self.normalize is not False,
+            dimensions=self.dimensions,
+            truncate=self.truncate,
+            left=self.truncation_direction.lower() == "left",
+            prompt_name=self.prompt_name,
         )
 
 
-def _unit(vectors: NDArray[Any], windows: list[Window]) -> NDArray[Any]:
-    """Vectors of length 1.
+class TextEmbedding(Cut):
+    """A text's vector."""
 
-    Raises:
-        NonFinite: One has no direction.
-    """
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if not lengths.all():
-        raise NonFinite(index=windows[int(np.argmin(lengths))].index)
-    unit: NDArray[Any] = vectors / lengths
-    return unit
+    embedding: list[float] | str
+
+
+class Details(BaseModel):
+    """The answer when `details` or `partial` is true."""
+
+    model: str
+    results: list[TextEmbedding | ItemError]
+    timings: Timings
+
+
+@router.post(
+    "/embed",
+    response_model=list[list[float]] | list[str] | Details,
+    responses=OR_SAFETENSORS | documented(*COMMON, NotOffered, AnswerTooLarge),
+)
+async def post_embed(body: EmbedBody, service: Service, accept: Accept = "") -> Response:
+    """Embed each text: always a list of vectors, in order."""
+    request = service.on(body.model, task="embed", partial=body.partial)
+    binary = wants_safetensors(accept)
+    form = "binary" if binary else body.encoding_format
+    vectors = await embed(request, body.inputs, body.wanted(), form=form)
+
+    def answer() -> Response:
+        if binary:
+            rows = [vector for _, vector in vectors]
+            tensors = {"embeddings": np.stack(rows)} if rows else {}
+            facts = request.beside_failures([(w, w.facts()) for w, _ in vectors])
+            details = {"model": request.model.name, "results": facts}
+            return safetensors_answer(tensors, details, request.done)
+        return json_answer(_answer(vectors, body, request), request.done)
+
+    large = len(vectors) * request.model.d_model > 16384  # a millisecond of JSON
+    return await asyncio.to_thread(answer) if large else answer()
+
+
+def _answer(vectors: Vectors, body: EmbedBody, request: Inference) -> Any:
+    base64 = body.encoding_format == "base64"
+    written = [(window, base64_of(v) if base64 else v) for window, v in vectors]
+    if not (body.details or body.partial):
+        return [vector for _, vector in written]
+    results = [(window, window.facts() | {"embedding": vector}) for window, vector in written]
+    return {
+        "model": request.model.name,
+        "results": request.beside_failures(results),
+        "timings": request.timings(),
+    }
+
+
+class Sentences(BaseModel):
+    """One text, and those it is compared with."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    source_sentence: str
+    sentences: Annotated[list[str], Field(min_length=1)]
+
+
+class SimilarityParameters(BaseModel):
+    """How the texts are embedded."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    truncate: Truncate = None
+    truncation_direction: Direction = "right"
+    prompt_name: PromptName = None
+    pooling: Pooling = None
+
+
+class SimilarityBody(Body):
+    """Texts to compare."""
+
+    inputs: Sentences
+    parameters: SimilarityParameters | None = None
+
+
+@router.post(
+    "/similarity",
+    response_model=list[float],
+    responses=documented(*COMMON, NotOffered),
+)
+async def similarity(body: SimilarityBody, service: Service) -> Response:
+    """Give the cosine between one text and each of a list; errors count its texts from 0."""
+    request = service.on(body.model, task="embed")
+    options = body.parameters or SimilarityParameters()
+    wanted = Wanted(
+        pooling=options.pooling,
+        truncate=options.truncate,
+        left=options.truncation_direction.lower() == "left",
+        prompt_name=options.prompt_name,
+    )
+    source, others = body.inputs.source_sentence, body.inputs.sentences
+    [(_, one)] = await embed(request, source, wanted, form="binary")
+    rows = [vector for _, vector in await embed(request, others, wanted, form="binary")]
+    return json_answer(np.stack(rows) @ one, request.done)

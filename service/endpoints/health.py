@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 
 from service.errors import Draining, NotReady, documented
-from service.lifecycle import Lifecycle
+from service.lifecycle import Lifecycle, check_ready
 from service.metrics import Metrics
 
 router = APIRouter(tags=["state"])
@@ -35,10 +35,7 @@ async def livez() -> Status:
 @router.get("/readyz", responses=documented(NotReady, Draining))
 async def readyz(lifecycle: Annotated[Lifecycle, Depends(lifecycle_of)]) -> Status:
     """Whether work should be sent here."""
-    if lifecycle.draining:
-        raise Draining
-    if not lifecycle.ready:
-        raise NotReady("The model is not loaded yet.")
+    check_ready(lifecycle)
     return Status(status="ready")
 
 

@@ -34,11 +34,15 @@ def _texts_or_ids(value: Any) -> Any:
     """The same where token ids may come instead of a text."""
     if not isinstance(value, list) or (value and isinstance(value[0], str)):
         return _one_or_several(value)
-    if not value:
-        raise ValueError("a text is wanted, or token ids, or a list of at least one of them")
-    ids = [value] if isinstance(value[0], int) else value
-    for index, of_text in enumerate(ids):
-        if not isinstance(of_text, list) or not all(type(i) is int for i in of_text):
+    return token_ids(value)
+
+
+def token_ids(value: Any) -> Any:
+    """Token ids of one text or of several, or one sentence about what is wrong."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("token ids are wanted, of one text or of several")
+    for index, ids in enumerate([value] if type(value[0]) is int else value):
+        if not isinstance(ids, list) or not all(type(i) is int for i in ids):
             raise ValueError(f"a list of token ids is wanted at [{index}]")
     return value
 

@@ -58,7 +58,7 @@ def test_a_trained_run_replaces_the_artefact_at_out_with_force_and_says_so(
     out = tmp_path / "models" / "tiny-bpe"
     out.mkdir(parents=True)
     write_manifest(out, {"name": "old"})
-    assert main([str(trained), str(out), "--force"]) == 0
+    assert main([str(trained), str(out), "--force", "--prompt", "query=query: "]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     assert printed.out.splitlines()[-1] == (
@@ -68,6 +68,7 @@ def test_a_trained_run_replaces_the_artefact_at_out_with_force_and_says_so(
     artefact = load_artefact(out)
     assert artefact.name == "tiny-bpe"
     summary = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    assert artefact.manifest["prompts"] == {"query": "query: "}
     assert artefact.manifest["training"]["step"] == 2
     assert artefact.manifest["training"]["corpus"] == summary["corpus"]
     assert artefact.manifest["text_licence"] == "public domain"
@@ -101,6 +102,14 @@ def test_a_name_that_could_not_stand_in_a_path_or_metric_is_refused(
     line = refusal(capsys, checkpoint, tmp_path / "out", f"--name={name}")
     assert line == f"name={name!r}; up to 64 of a-z, 0-9, '.', '_' and '-'"
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("prompt", ["query", "=query: ", "query="])
+def test_a_prompt_without_a_name_or_a_text_is_refused(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], prompt: str
+) -> None:
+    line = refusal(capsys, checkpoint, tmp_path / "out", f"--prompt={prompt}")
+    assert line == f"prompt={prompt!r}; NAME=TEXT is wanted"
 
 
 def test_a_name_taken_from_out_must_be_a_good_one_too(
