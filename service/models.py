@@ -15,6 +15,7 @@ from model.tokenizer import Tokenizer
 from service.engine import Array, Engine
 from service.errors import NonFinite
 from service.metrics import ModelFacts
+from service.mixing import Mixing
 from service.providers import Provider, ProviderUnavailable, candidates
 from service.scheduler import LENGTH_STEP, Item
 
@@ -34,7 +35,7 @@ class Work:
         mask_columns: Where its masks are.
         outputs: The graph's outputs that are wanted.
         token_ids: Of `mask_logprobs`, the tokens that are wanted; all where empty.
-        layers, heads: Of the mixing weights, those that are wanted.
+        mixing: What is wanted of the mixing weights.
         reference: Another answer's `last_hidden` of the same text; asks for `shift`, the distance
             of this one from it at each token, relative to its length there.
     """
@@ -43,8 +44,7 @@ class Work:
     outputs: frozenset[str]
     mask_columns: tuple[int, ...] = ()
     token_ids: Sequence[int] = ()
-    layers: tuple[int, ...] = ()
-    heads: tuple[int, ...] = ()
+    mixing: Mixing | None = None
     reference: NDArray[Any] | None = None
 
 
@@ -238,10 +238,8 @@ def _crop(
             answer["shift"] = moved / np.linalg.norm(work.reference, axis=1)
         elif name == "last_hidden":
             answer[name] = array[row, :n_tokens]
-        elif name == "mixing_weights":
-            # Copied: a view would hold the whole batch's weights until the last text is done.
-            chosen = array[row][np.ix_(work.layers, work.heads)]
-            answer[name] = np.ascontiguousarray(chosen[:, :, :n_tokens, :n_tokens])
+        elif name == "mixing_weights" and work.mixing is not None:
+            answer |= work.mixing.of(array[row, :, :, :n_tokens, :n_tokens])
         else:
             answer[name] = array[row]
     return answer

@@ -1,24 +1,54 @@
 """POST /attention: what each position took from each, layer by layer, head by head."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Response
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from service.endpoints.schemas import Body, Service, Texts, Token, Truncate, tokens_of
-from service.errors import COMMON, AnswerTooLarge, InvalidField, TooMuchWork, documented
-from service.inference import Inference
-from service.models import Work
+from service.endpoints.schemas import (
+    Accept,
+    Body,
+    Cut,
+    ItemError,
+    Partial,
+    Service,
+    Texts,
+    Token,
+    Truncate,
+    tokens_of,
+)
+from service.errors import (
+    COMMON,
+    AnswerTooLarge,
+    InvalidField,
+    NotOffered,
+    TooMuchWork,
+    documented,
+)
+from service.inference import Inference, by_window
+from service.mixing import Mixing, Reduce, pairs, shown
+from service.models import Model, Work
 from service.windows import Window
-from service.wire import JsonRoute, json_answer
+from service.wire import (
+    OR_SAFETENSORS,
+    JsonRoute,
+    json_answer,
+    safetensors_answer,
+    wants_safetensors,
+)
 
-# Of JSON, on average; counted before anything is computed.
-BYTES_PER_WEIGHT, BYTES_PER_PAIR = 12, 26
+# Of an answer, on average; counted before anything is computed.
+BYTES_PER_WEIGHT = {"json": 12, "binary": 4}
+BYTES_PER_PAIR = {"json": 26, "binary": 8}
+HIDDEN = frozenset({"last_hidden"})
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
+
+Results = list[tuple[Window, dict[str, NDArray[Any]]]]
 
 
 class AttentionBody(Body):
@@ -26,125 +56,184 @@ class AttentionBody(Body):
 
     inputs: Texts
     truncate: Truncate = None
+    kind: Literal["attention", "token_mixing", "influence"] | None = Field(
+        None,
+        description="The model's own mixing weights if left out; `influence` of any model: how far "
+        "masking each position moves each output.",
+    )
     layers: list[int] | None = Field(
         None, min_length=1, description="Layers, from 0; negative ones count from the last."
     )
     heads: list[int] | None = Field(None, min_length=1, description="Heads, likewise.")
-    reduce: Literal["none", "mean"] = Field(
-        "none", description="`mean` averages the heads: one matrix a layer."
+    reduce: Reduce = Field(
+        "none",
+        description="`mean` averages the heads: one matrix a layer. `rollout` multiplies the "
+        "layers too, each half its residual connection: one matrix.",
     )
     top_k: Annotated[
         int | None, Field(ge=1, description="Per query only the k largest, as [key, weight] pairs.")
     ] = None
+    special_tokens: Annotated[
+        bool, Field(description="False leaves the model's prefix and suffix out.")
+    ] = True
+    partial: Partial = False
 
 
-class TextWeights(BaseModel):
+class TextWeights(Cut):
     """A text's tokens and weights."""
 
-    kind: Literal["attention", "token_mixing"] = Field(
+    kind: Literal["attention", "token_mixing", "influence"] = Field(
         description="`attention`: not negative, rows sum to 1. `token_mixing`: the derivative of "
-        "the token MLP, signed."
+        "the token MLP, signed. `influence`: not negative, relative to the output's length."
     )
     tokens: list[Token]
-    layers: list[int]
-    heads: list[int]
-    weights: list[Any] = Field(description="[layer][head][query][key]; without heads if reduced.")
-    truncated: bool
+    layers: list[int] = Field(description="Those that were read; none of an influence.")
+    heads: list[int] = Field(description="Likewise.")
+    weights: list[Any] = Field(
+        description="[layer][head][query][key]; without heads by `mean`, and without layers by "
+        "`rollout` and of an influence."
+    )
 
 
 @router.post(
     "/attention",
-    response_model=TextWeights | list[TextWeights],
-    responses=documented(*COMMON, AnswerTooLarge, TooMuchWork),
+    response_model=TextWeights | list[TextWeights | ItemError],
+    responses=OR_SAFETENSORS | documented(*COMMON, AnswerTooLarge, NotOffered, TooMuchWork),
 )
-async def attention(body: AttentionBody, service: Service) -> Response:
+async def attention(body: AttentionBody, service: Service, accept: Accept = "") -> Response:
     """Show the mixing weights of a text, or of each text of a list."""
-    request = service.on(body.model, task="attention")
-    layers = _chosen("layers", body.layers, request.model.n_layers)
-    heads = _chosen("heads", body.heads, request.model.n_heads)
+    request = service.on(body.model, task="attention", partial=body.partial)
+    mixing = _mixing(body, request.model)
     windows = await request.windows(body.inputs, truncate=body.truncate)
-    _check_size(body, windows, layers, heads, request)
-    wanted = frozenset({"mixing_weights"})
-    jobs = request.jobs(
-        windows, lambda w: Work(w.ids, wanted, layers=tuple(layers), heads=tuple(heads))
-    )
-    answers = await request.answers(jobs, graph="attention")
+    binary = wants_safetensors(accept)
+    _check_size(windows, mixing, request, form="binary" if binary else "json")
+    if body.kind == "influence":
+        results = await _influences(windows, mixing, request)
+    else:
+        wanted = frozenset({"mixing_weights"})
+        jobs = request.jobs(windows, lambda w: Work(w.ids, wanted, mixing=mixing))
+        answers = await request.answers(jobs, graph="attention")
+        results = [(answer.window, answer.value) for answer in answers]
 
     def answer() -> Response:
-        texts = [
-            _text(answer.window, answer.value["mixing_weights"], layers, heads, body, request)
-            for answer in answers
-        ]
+        kind = body.kind or request.model.kind
+        if binary:
+            facts = request.beside_failures(
+                [(w, _facts(w, mixing, kind, request)) for w, _ in results]
+            )
+            tensors = {
+                f"{name}.{index if w.index is None else w.index}": array
+                for index, (w, arrays) in enumerate(results)
+                for name, array in arrays.items()
+            }
+            return safetensors_answer(tensors, facts, request.done)
+        texts = request.beside_failures(
+            [(w, _facts(w, mixing, kind, request) | _weights(arrays)) for w, arrays in results]
+        )
         return json_answer(texts[0] if isinstance(body.inputs, str) else texts, request.done)
 
     return await asyncio.to_thread(answer)  # megabytes of JSON take longer than the loop may stop
 
 
-def _chosen(field: str, wanted: list[int] | None, n: int) -> list[int]:
+def _mixing(body: AttentionBody, model: Model) -> Mixing:
+    """What is wanted of each text.
+
+    Raises:
+        NotOffered, InvalidField: The model does not have it.
+    """
+    tokenizer = model.tokenizer
+    left_out = (0, 0) if body.special_tokens else (len(tokenizer.prefix), len(tokenizer.suffix))
+    if body.kind == "influence":
+        if body.layers or body.heads or body.reduce != "none":
+            raise InvalidField(
+                "An influence is of the whole model; leave out layers, heads and reduce."
+            )
+        return Mixing(layers=(), heads=(), reduce="rollout", top_k=body.top_k, left_out=left_out)
+    if body.kind not in (None, model.kind):
+        raise NotOffered(
+            f"This model has no weights of kind {body.kind}; there are: {model.kind}, influence."
+        )
+    if body.reduce == "rollout" and model.kind != "attention":
+        raise InvalidField(
+            "reduce is rollout, which multiplies rows that sum to 1; the weights of this model are "
+            "signed and do not. kind: influence shows what passes through all layers."
+        )
+    return Mixing(
+        layers=_chosen("layers", body.layers, model.n_layers),
+        heads=_chosen("heads", body.heads, model.n_heads),
+        reduce=body.reduce,
+        top_k=body.top_k,
+        left_out=left_out,
+    )
+
+
+def _chosen(field: str, wanted: list[int] | None, n: int) -> tuple[int, ...]:
     """Indices from 0, negative ones resolved."""
     if wanted is None:
-        return list(range(n))
+        return tuple(range(n))
     for index in wanted:
         if not -n <= index < n:
             raise InvalidField(f"{field} has {index}; this model has 0 to {n - 1}.")
-    return [index % n for index in wanted]
+    return tuple(index % n for index in wanted)
 
 
 def _check_size(
-    body: AttentionBody,
-    windows: list[Window],
-    layers: list[int],
-    heads: list[int],
-    request: Inference,
+    windows: Sequence[Window], mixing: Mixing, request: Inference, *, form: str
 ) -> None:
     """Refuse an answer that would be too large, before anything is computed."""
-    n_matrices = len(layers) * (1 if body.reduce == "mean" else len(heads))
     n_bytes = 0
-    for n_tokens in (len(window.ids) for window in windows):
-        row = BYTES_PER_WEIGHT * n_tokens
-        if body.top_k is not None:
-            row = BYTES_PER_PAIR * min(body.top_k, n_tokens)
-        n_bytes += n_matrices * n_tokens * row
+    for window in windows:
+        n_tokens = len(window.ids) - sum(mixing.left_out)
+        row = BYTES_PER_WEIGHT[form] * n_tokens
+        if mixing.top_k is not None:
+            row = BYTES_PER_PAIR[form] * min(mixing.top_k, n_tokens)
+        n_bytes += mixing.n_matrices * n_tokens * row
     limit = request.settings.max_answer_bytes
     if n_bytes > limit:
         raise AnswerTooLarge(n_bytes=n_bytes, limit=limit)
 
 
-def _text(
-    window: Window,
-    weights: NDArray[Any],
-    layers: list[int],
-    heads: list[int],
-    body: AttentionBody,
-    request: Inference,
-) -> dict[str, Any]:
-    if body.reduce == "mean":
-        weights = weights.mean(axis=1)
-    return {
-        "kind": request.model.kind,
-        "tokens": tokens_of(window, request.model.tokenizer),
-        "layers": layers,
-        "heads": heads,
-        "weights": weights if body.top_k is None else _top(weights, body.top_k),
-        "truncated": window.truncated,
+async def _influences(windows: Sequence[Window], mixing: Mixing, request: Inference) -> Results:
+    """How far masking each position moves each output, relative to the output's length.
+
+    [T,T] by the position that moved and the one that was masked; a pass for each, and one.
+    """
+    request.check_passes(sum(1 + len(window.ids) for window in windows))
+    plain = await request.answers(request.jobs(windows, lambda w: Work(w.ids, HIDDEN)))
+    hidden = {answer.window: answer.value["last_hidden"] for answer in plain}
+    mask_id = request.model.tokenizer.mask_id
+
+    def masked(window: Window) -> list[Work]:
+        ids = window.ids
+        return [
+            Work([*ids[:at], mask_id, *ids[at + 1 :]], HIDDEN, reference=hidden[window])
+            for at in range(len(ids))
+        ]
+
+    answers = by_window(await request.answers(request.jobs(hidden, masked)))
+    return [
+        (
+            window,
+            shown(
+                np.stack([a.value["shift"] for a in moved], axis=1), mixing.left_out, mixing.top_k
+            ),
+        )
+        for window, moved in answers.items()
+    ]
+
+
+def _facts(window: Window, mixing: Mixing, kind: str, request: Inference) -> dict[str, Any]:
+    tokens = tokens_of(window, request.model.tokenizer)
+    before, after = mixing.left_out
+    return window.facts() | {
+        "kind": kind,
+        "tokens": tokens[before : len(tokens) - after],
+        "layers": mixing.layers,
+        "heads": mixing.heads,
     }
 
 
-def _top(weights: NDArray[Any], k: int) -> list[Any]:
-    """The k largest magnitudes of each query as [key, weight] pairs, largest first."""
-    order = np.argsort(-np.abs(weights), axis=-1, kind="stable")[..., :k]
-    values = np.take_along_axis(weights, order, axis=-1)
-    flat_order = order.reshape(-1, order.shape[-1]).tolist()
-    flat_values = values.reshape(-1, values.shape[-1]).tolist()
-    pairs = [
-        [list(pair) for pair in zip(keys, row, strict=True)]
-        for keys, row in zip(flat_order, flat_values, strict=True)
-    ]
-    return _folded(pairs, weights.shape[:-1])
-
-
-def _folded(rows: list[Any], shape: tuple[int, ...]) -> list[Any]:
-    """A flat list nested to `shape`."""
-    for size in reversed(shape[1:]):
-        rows = [rows[i : i + size] for i in range(0, len(rows), size)]
-    return rows
+def _weights(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    if "keys" in arrays:
+        return {"weights": pairs(arrays["keys"], arrays["weights"])}
+    return {"weights": arrays["weights"]}
