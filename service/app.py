@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.endpoints import attention, embed, fill_mask, health, info, score, tei
+from service.endpoints import attention, compare, embed, fill_mask, health, info, score, tei
 from service.errors import (
     Internal,
     InvalidField,
@@ -39,12 +39,21 @@ ROUTERS = (
     score.router,
     embed.router,
     attention.router,
+    compare.router,
     tei.router,
     info.router,
     health.router,
     tei.state,
 )
-INFERENCE_ROUTES = ("/fill-mask", "/score", "/embed", "/embed_all", "/similarity", "/attention")
+INFERENCE_ROUTES = (
+    "/fill-mask",
+    "/score",
+    "/embed",
+    "/embed_all",
+    "/similarity",
+    "/attention",
+    "/compare",
+)
 
 
 def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> FastAPI:

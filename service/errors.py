@@ -179,6 +179,17 @@ class InvalidField(ServiceError):
     status, code, error_type = 422, "invalid_field", "Validation"
 
 
+class TokenizersDiffer(ServiceError):
+    """Two models that are to be compared have different vocabularies."""
+
+    status, code, error_type = 422, "tokenizers_differ", "Validation"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "These models have different tokenizers, so no token of one is one of the other."
+        )
+
+
 class BackendError(ServiceError):
     """The graph failed on this text."""
 

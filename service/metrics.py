@@ -27,7 +27,7 @@ SECONDS = (
 ITEMS = tuple(float(2**n) for n in range(10))
 COSTS = tuple(float(2**n) for n in range(4, 16))
 
-TASKS = ("fill-mask", "score", "embed", "attention")
+TASKS = ("fill-mask", "score", "embed", "attention", "compare")
 GRAPHS = ("encode", "attention")
 STATUS_CLASSES = ("2xx", "4xx", "5xx")
 REFUSALS = ("overloaded", "draining", "too_large", "invalid")

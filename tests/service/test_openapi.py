@@ -26,7 +26,7 @@ async def one(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 async def test_every_endpoint_is_documented_with_its_failures(one: httpx.AsyncClient) -> None:
     paths = (await one.get("/openapi.json")).json()["paths"]
     assert set(paths) == {
-        "/fill-mask", "/score", "/embed", "/embed_all", "/similarity", "/attention",
+        "/fill-mask", "/score", "/embed", "/embed_all", "/similarity", "/attention", "/compare",
         "/tokenize", "/decode", "/info", "/health", "/livez", "/readyz", "/metrics",
     }  # fmt: skip
     for path in ("/fill-mask", "/score", "/embed", "/attention"):
