@@ -1,10 +1,10 @@
 """The application: endpoints, failures, metrics and the model, wired together."""
 
 import logging
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,8 +13,9 @@ from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from service.door import Door
 from service.endpoints import attention, compare, embed, fill_mask, health, info, score, tei
 from service.errors import (
     Internal,
@@ -27,8 +28,10 @@ from service.errors import (
 from service.inference import Service
 from service.lifecycle import Lifecycle
 from service.metrics import REFUSALS, Metrics
+from service.record import current
 from service.registry import Registry
 from service.scheduler import Scheduler
+from service.security import Keys
 from service.settings import Settings
 from service.wire import json_answer
 
@@ -59,7 +62,7 @@ INFERENCE_ROUTES = (
 def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> FastAPI:
     """The service around its loaded models."""
     metrics = Metrics(CollectorRegistry())
-    app = FastAPI(
+    app = Application(
         title="Maskwright",
         version=version("maskwright"),
         summary="Fill a masked word, embed a text, show what each head attends to.",
@@ -73,7 +76,12 @@ def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> Fas
     app.state.registry = registry
     app.state.metrics = metrics
     app.state.n_workers = n_workers
-    app.state.lifecycle = Lifecycle(metrics)
+    app.state.keys = Keys(
+        Path(settings.api_keys) if settings.api_keys else None, max_open=settings.max_open_per_key
+    )
+    app.state.lifecycle = Lifecycle(
+        metrics, check=registry.verify, check_seconds=settings.check_seconds
+    )
     for model in registry.models:
         metrics.know_model(model.facts(settings.device))
     for router in ROUTERS:
@@ -83,8 +91,25 @@ def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> Fas
     app.add_exception_handler(RequestValidationError, _invalid_body)
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(Exception, _unforeseen)
-    app.add_middleware(Meter, metrics=metrics)
     return app
+
+
+class Application(FastAPI):
+    """FastAPI behind our door, which is outside of all that FastAPI itself does."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The door and what is behind it."""
+        state = self.state
+        return Door(
+            super().build_middleware_stack(),
+            metrics=state.metrics,
+            lifecycle=state.lifecycle,
+            keys=state.keys,
+            max_body_bytes=state.settings.max_body_bytes,
+            render=_service_error,
+            admit=lambda record: None,
+            timed=frozenset(INFERENCE_ROUTES),
+        )
 
 
 @asynccontextmanager
@@ -105,45 +130,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await scheduler.close()
 
 
-class Meter:
-    """Counts requests and times those that compute; plain ASGI, so that it costs little."""
-
-    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        begun, status = time.perf_counter(), 500
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        self._metrics.http_in_flight.inc()
-        try:
-            await self._app(scope, receive, watched)
-        finally:
-            self._metrics.http_in_flight.dec()
-            self._count(scope, status, time.perf_counter() - begun)
-
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        # The template, never the raw path: a scanner must not make a series of each guess.
-        matched, route, method = scope.get("route"), "other", "other"
-        if isinstance(matched, APIRoute) and scope["method"] in (matched.methods or ()):
-            route, method = matched.path, scope["method"]
-        self._metrics.http_requests.labels(route, method, f"{status // 100}xx").inc()
-        if route in INFERENCE_ROUTES:
-            self._metrics.http_seconds.labels(route).observe(seconds)
-
-
 async def _service_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)
     metrics: Metrics = request.app.state.metrics
+    current().code = error.code
     if request.url.path in INFERENCE_ROUTES and (reason := _refusal(error)):
         metrics.refused.labels(reason).inc()
     answer = json_answer(error.body())

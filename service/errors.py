@@ -41,6 +41,15 @@ class MalformedJson(ServiceError):
     status, code, error_type = 400, "malformed_json", "Validation"
 
 
+class MalformedRequest(ServiceError):
+    """What came is not HTTP, or not HTTP that is safe to read."""
+
+    status, code, error_type = 400, "malformed_request", "Validation"
+
+    def __init__(self, message: str = "What was sent is not valid HTTP/1.1.") -> None:
+        super().__init__(message, headers={"connection": "close"})
+
+
 class NoMask(ServiceError):
     """There is nothing to fill in."""
 
@@ -68,6 +77,24 @@ class EmptyText(ServiceError):
         super().__init__("The text is empty.", index=index)
 
 
+class Unauthorized(ServiceError):
+    """The request has no key that is valid here."""
+
+    status, code, error_type = 401, "unauthorized", "Unauthorized"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A valid key is wanted: send Authorization: Bearer KEY.",
+            headers={"www-authenticate": "Bearer"},
+        )
+
+
+class Forbidden(ServiceError):
+    """The request comes from a web page of another origin."""
+
+    status, code, error_type = 403, "forbidden", "Unauthorized"
+
+
 class NotFound(ServiceError):
     """No such path."""
 
@@ -93,6 +120,17 @@ class MethodNotAllowed(ServiceError):
     """The path takes another method."""
 
     status, code, error_type = 405, "method_not_allowed", "Validation"
+
+
+class RequestTimeout(ServiceError):
+    """The request did not arrive in time."""
+
+    status, code, error_type = 408, "request_timeout", "Timeout"
+
+    def __init__(self, *, limit_s: float) -> None:
+        super().__init__(
+            f"The request did not arrive within {limit_s:g} s.", headers={"connection": "close"}
+        )
 
 
 class UnsupportedMediaType(ServiceError):
@@ -220,6 +258,30 @@ class Overloaded(ServiceError):
         )
 
 
+class RateLimited(ServiceError):
+    """The key has as many requests open as it may."""
+
+    status, code, error_type = 429, "rate_limited", "Overloaded"
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(
+            f"This key has {limit} requests open, its most; send more as they are answered.",
+            headers={"retry-after": "1"},
+        )
+
+
+class HeadersTooLarge(ServiceError):
+    """The request's line and header fields are too long or too many."""
+
+    status, code, error_type = 431, "headers_too_large", "Validation"
+
+    def __init__(self, *, n_bytes: int, n_fields: int) -> None:
+        super().__init__(
+            f"A request's head may have {n_bytes} bytes and {n_fields} fields.",
+            headers={"connection": "close"},
+        )
+
+
 class Internal(ServiceError):
     """A fault of ours."""
 
@@ -244,6 +306,30 @@ class Draining(ServiceError):
         super().__init__("The service is stopping.", headers={"connection": "close"})
 
 
+class DeadlineExceeded(ServiceError):
+    """The answer would come after the client's deadline."""
+
+    status, code, error_type = 503, "deadline_exceeded", "Unhealthy"
+
+    def __init__(self, *, retry_after_s: int) -> None:
+        super().__init__(
+            "The answer would come later than the request allows.",
+            headers={"retry-after": str(retry_after_s)},
+        )
+
+
+class TooManyConnections(ServiceError):
+    """More connections are open than the service holds."""
+
+    status, code, error_type = 503, "too_many_connections", "Overloaded"
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(
+            f"{limit} connections are open, the most that are held.",
+            headers={"connection": "close", "retry-after": "1"},
+        )
+
+
 def documented(*classes: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
     """Failures of an endpoint, as FastAPI's `responses`."""
     return {
@@ -257,7 +343,10 @@ def documented(*classes: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
 
 # What any endpoint that computes may answer, whatever it computes.
 COMMON: tuple[type[ServiceError], ...] = (
+    MalformedRequest,
     MalformedJson,
+    Unauthorized,
+    RequestTimeout,
     EmptyText,
     UnknownModel,
     UnsupportedMediaType,
@@ -268,8 +357,12 @@ COMMON: tuple[type[ServiceError], ...] = (
     BackendError,
     NonFinite,
     Overloaded,
+    RateLimited,
+    HeadersTooLarge,
     Internal,
     Draining,
+    DeadlineExceeded,
+    TooManyConnections,
 )
 
 

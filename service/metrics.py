@@ -30,7 +30,10 @@ COSTS = tuple(float(2**n) for n in range(4, 16))
 TASKS = ("fill-mask", "score", "embed", "attention", "compare")
 GRAPHS = ("encode", "attention")
 STATUS_CLASSES = ("2xx", "4xx", "5xx")
-REFUSALS = ("overloaded", "draining", "too_large", "invalid")
+REFUSALS = (
+    "overloaded", "deadline_exceeded", "rate_limited", "unauthorized", "draining", "too_large",
+    "invalid",
+)  # fmt: skip
 FAILURES = ("backend_error", "non_finite")
 
 

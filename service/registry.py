@@ -48,6 +48,15 @@ class Registry:
             raise UnknownModel(served=", ".join(self._models))
         return self._models[name]
 
+    def verify(self) -> None:
+        """Compute every model's golden answers anew.
+
+        Raises:
+            InvalidArtefact: One is wrong.
+        """
+        for model in self.models:
+            model.verify()
+
     def swap(self, model: Model) -> Model:
         """Put a loaded model in the place of the one of its name, which is given back.
 

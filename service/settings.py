@@ -52,9 +52,27 @@ class Settings:
         True, "cut texts that are too long unless the request says otherwise; false refuses them"
     )
     docs: bool = _setting(True, "serve /docs and /openapi.json")
-    drain_seconds: float = _setting(25.0, "time to finish open requests after SIGTERM", low=0)
+    drain_delay: float = _setting(
+        5.0, "seconds from SIGTERM on in which new work is still taken, until balancers know", low=0
+    )
+    drain_seconds: float = _setting(25.0, "time to finish open requests after that", low=0)
+    receive_seconds: float = _setting(
+        10.0, "time for a request to arrive in, from its first byte to its last", low=0.1
+    )
+    max_connections: int = _setting(4096, "connections held at once", low=1)
+    check_seconds: float = _setting(
+        60.0, "age from which a ready probe computes the golden answers anew; 0 for never", low=0
+    )
+    api_keys: str = _setting("", "file of the keys that may ask, a SHA-256 and a name each line")
+    max_open_per_key: int = _setting(
+        0, "requests that one key may have open; 0 for any number", low=0
+    )
+    workers: int = _setting(1, "processes; always 1, as one process serves one device", low=1)
     log_level: str = _setting(
         "info", "least severe log line", choices=("debug", "info", "warning", "error")
+    )
+    log_format: str = _setting(
+        "auto", "form of the log; auto is text at a terminal", choices=("auto", "json", "text")
     )
 
     def __post_init__(self) -> None:
@@ -67,6 +85,11 @@ class Settings:
                 raise ValueError(f"{field.name}={value}; a finite number is wanted")
             if low is not None and value < low:
                 raise ValueError(f"{field.name}={value}; at least {low}")
+        if self.workers > 1:
+            raise ValueError(
+                f"workers={self.workers}; one process serves one device, so that a batch holds "
+                "all that waits: start one service for each device, behind a balancer"
+            )
         if self.port > 65535:
             raise ValueError(f"port={self.port}; at most 65535")
 

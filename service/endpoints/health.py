@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 
 from service.errors import Draining, NotReady, documented
-from service.lifecycle import Lifecycle, check_ready
+from service.lifecycle import Lifecycle
 from service.metrics import Metrics
 
 router = APIRouter(tags=["state"])
@@ -26,16 +26,18 @@ def lifecycle_of(request: Request) -> Lifecycle:
     return lifecycle
 
 
-@router.get("/livez")
-async def livez() -> Status:
-    """Whether the process answers; a restart is due when it does not."""
+@router.get("/livez", responses=documented(NotReady))
+async def livez(lifecycle: Annotated[Lifecycle, Depends(lifecycle_of)]) -> Status:
+    """Whether the process answers and computes; a restart is due when it does not."""
+    if lifecycle.failure:
+        raise NotReady(f"The service has failed: {lifecycle.failure}.")
     return Status(status="live")
 
 
 @router.get("/readyz", responses=documented(NotReady, Draining))
 async def readyz(lifecycle: Annotated[Lifecycle, Depends(lifecycle_of)]) -> Status:
     """Whether work should be sent here."""
-    check_ready(lifecycle)
+    await lifecycle.probe()
     return Status(status="ready")
 
 

@@ -28,7 +28,7 @@ from service.errors import (
     UnsupportedMediaType,
     documented,
 )
-from service.lifecycle import Lifecycle, check_ready
+from service.lifecycle import Lifecycle
 from service.models import Model, Work
 from service.windows import checked_ids, keep_left, keep_right
 from service.wire import (
@@ -211,5 +211,5 @@ def _check_number(n_texts: int, service: Service) -> None:
 @state.get("/health", response_class=Response, responses=documented(NotReady, Draining))
 async def health(lifecycle: Annotated[Lifecycle, Depends(lifecycle_of)]) -> Response:
     """Whether work should be sent here, as /readyz; 200 without a body."""
-    check_ready(lifecycle)
+    await lifecycle.probe()
     return Response()

@@ -6,9 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import httpx
 import pytest
@@ -69,6 +71,12 @@ class Server:
 
     process: subprocess.Popen[str]
     url: str
+    log: TextIO
+
+    def lines(self) -> list[str]:
+        """What it has logged; whole once it has ended."""
+        self.log.seek(0)
+        return self.log.read().splitlines()
 
     def stop(self) -> int:
         """SIGTERM, and the exit status."""
@@ -77,18 +85,22 @@ class Server:
 
 
 @contextlib.contextmanager
-def server_process(*flags: str, cwd: Path | None = None) -> Iterator[Server]:
+def server_process(
+    *flags: str, cwd: Path | None = None, module: Sequence[str] = ("service.cli",)
+) -> Iterator[Server]:
     """`maskwright-serve` on a free port, from its greeting on."""
-    command = [sys.executable, "-m", "service.cli", "--port", "0", *flags]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=os.environ
-    )
-    try:
-        greeting = process.stdout.readline() if process.stdout else ""
-        found = re.search(r"http://\S+", greeting)
-        assert found, f"no greeting: {process.communicate()[1]}"
-        yield Server(process, found.group())
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    command = [sys.executable, "-m", *module, "--port", "0", "--drain-delay", "0", *flags]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=cwd, env=os.environ
+        )
+        try:
+            greeting = process.stdout.readline() if process.stdout else ""
+            found = re.search(r"http://\S+", greeting)
+            log.seek(0)
+            assert found, f"no greeting: {log.read()}"
+            yield Server(process, found.group(), log)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()

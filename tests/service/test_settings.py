@@ -20,10 +20,10 @@ def test_nothing_given_serves_a_bundled_model_on_the_loopback_address() -> None:
 def test_every_setting_is_a_flag_and_a_variable_and_the_flag_wins(name: str) -> None:
     field = next(field for field in dataclasses.fields(Settings) if field.name == name)
     choices = field.metadata["choices"]
-    first, second = ("cpu", "cuda") if name == "device" else ("debug", "error")
-    if not choices:
-        kind = type(field.default)
-        first, second = {bool: ("false", "true"), str: ("a", "b")}.get(kind, ("5", "6"))
+    kind = type(field.default)
+    first, second = choices[-2:] or {bool: ("false", "true"), str: ("a", "b")}.get(kind, ("5", "6"))
+    if name == "workers":
+        first = second = "1"
     environment = {variable(name): first}
     by_variable = getattr(read_settings([], environment), name)
     by_flag = getattr(read_settings([flag(name), second], environment), name)
@@ -38,6 +38,7 @@ def test_every_setting_is_a_flag_and_a_variable_and_the_flag_wins(name: str) -> 
         (["--port", "70000"], {}, "port=70000; at most 65535"),
         (["--max-texts", "0"], {}, "max_texts=0; at least 1"),
         (["--device", "tpu"], {}, "device='tpu'; one of: auto, cpu, cuda"),
+        (["--workers", "4"], {}, "workers=4; one process serves one device"),
         ([], {"MASKWRIGHT_DOCS": "maybe"}, "docs='maybe'; true or false"),
         ([], {"MASKWRIGHT_MAX_TEXT": "5"}, "MASKWRIGHT_MAX_TEXT is no setting"),
     ],

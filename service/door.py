@@ -1,0 +1,176 @@
+"""What every request passes: limits, keys, the queue's mind, its log line and its counts.
+
+Plain ASGI and outermost, so that a refused request costs little and nothing goes unseen.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import BodyTooLarge, Draining, Internal, ServiceError
+from service.lifecycle import Lifecycle
+from service.metrics import Metrics
+from service.protocol import STATE, Receipt
+from service.record import Record, begin, read_deadline
+from service.security import OPEN_PATHS, Keys
+
+logger = logging.getLogger("service.requests")
+
+Render = Callable[[Request, Exception], Awaitable[Response]]
+
+
+class Door:
+    """The application, behind its checks.
+
+    Args:
+        render: Turns a failure into its answer.
+        admit: Asked before the body of a request that computes is read; raises to refuse it.
+        timed: Routes whose latency is measured.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+        keys: Keys,
+        max_body_bytes: int,
+        render: Render,
+        admit: Callable[[Record], None],
+        timed: frozenset[str],
+    ) -> None:
+        self._app, self._metrics, self._lifecycle = app, metrics, lifecycle
+        self._keys, self._max_body_bytes = keys, max_body_bytes
+        self._render, self._admit, self._timed = render, admit, timed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request on, or answer it here."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = begin(scope["headers"])
+        answer = _Answer(send, record)
+        self._metrics.http_in_flight.inc()
+        try:
+            await self._handle(scope, receive, answer, record)
+        finally:
+            self._metrics.http_in_flight.dec()
+            self._note(scope, answer, record)
+
+    async def _handle(
+        self, scope: Scope, receive: Receive, answer: "_Answer", record: Record
+    ) -> None:
+        receipt: Receipt = scope.get("state", {}).get(STATE) or Receipt()
+        try:
+            self._check(scope, receipt, record)
+            with self._keys.held(record.key):
+                await self._app(scope, self._bounded(receive, receipt), answer)
+        except ServiceError as error:
+            await self._fail(error, scope, receive, answer)
+        except asyncio.CancelledError:  # the deadline of the drain has passed
+            if not self._lifecycle.draining or answer.started:
+                raise
+            await self._fail(Draining(), scope, receive, answer)
+        except Exception as error:
+            # The application's own handler has answered and logged, unless it was what failed.
+            if not answer.started:
+                logger.exception("a request failed", exc_info=error)
+                await self._fail(Internal(), scope, receive, answer)
+
+    def _check(self, scope: Scope, receipt: Receipt, record: Record) -> None:
+        """Refuse what need not be read."""
+        if receipt.error is not None:
+            raise receipt.error
+        if scope["method"] != "OPTIONS":  # a browser asks without the key whether it may ask
+            headers = dict(scope["headers"])
+            record.key = self._keys.check(scope["path"], headers.get(b"authorization"))
+        read_deadline(record, scope["headers"])
+        if record.n_body > self._max_body_bytes:
+            raise BodyTooLarge(limit=self._max_body_bytes)
+        if scope["method"] == "POST":
+            self._admit(record)
+
+    def _bounded(self, receive: Receive, receipt: Receipt) -> Receive:
+        """`receive` that raises when the body is too large, too slow or broken."""
+        n_received = 0
+
+        async def bounded() -> Message:
+            nonlocal n_received
+            message = await receive()
+            if message["type"] == "http.request":
+                if receipt.error is not None:
+                    raise receipt.error
+                n_received += len(message.get("body", b""))
+                if n_received > self._max_body_bytes:
+                    raise BodyTooLarge(limit=self._max_body_bytes)
+            return message
+
+        return bounded
+
+    async def _fail(
+        self, error: ServiceError, scope: Scope, receive: Receive, answer: "_Answer"
+    ) -> None:
+        if answer.started:  # too late to say so in an answer; the server closes the connection
+            raise error
+        response = await self._render(Request(scope), error)
+        await response(scope, receive, answer)
+
+    def _note(self, scope: Scope, answer: "_Answer", record: Record) -> None:
+        """Count and log a request that has ended."""
+        seconds = time.perf_counter() - record.begun
+        # The template, never the raw path: a scanner must not make a series of each guess.
+        matched, route, method = scope.get("route"), "other", "other"
+        if isinstance(matched, APIRoute) and scope["method"] in (matched.methods or ()):
+            route, method = matched.path, scope["method"]
+        self._metrics.http_requests.labels(route, method, f"{answer.status // 100}xx").inc()
+        if route in self._timed:
+            self._metrics.http_seconds.labels(route).observe(seconds)
+        probe = route == "/metrics" or route in OPEN_PATHS
+        level = logging.DEBUG if probe and answer.status < 400 else logging.INFO
+        if logger.isEnabledFor(level):
+            fields = _fields(record, route, scope["method"], answer.status, seconds)
+            logger.log(level, "request", extra={"fields": fields})
+
+
+class _Answer:
+    """An answer on its way: what it is, and what each one carries."""
+
+    def __init__(self, send: Send, record: Record) -> None:
+        self._send, self.started, self.status = send, False, 500
+        self._headers = [
+            (b"x-request-id", record.request_id.encode()),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started, self.status = True, message["status"]
+            message = {**message, "headers": [*message["headers"], *self._headers]}
+        await self._send(message)
+
+
+def _fields(
+    record: Record, route: str, method: str, status: int, seconds: float
+) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "id": record.request_id, "route": route, "method": method, "status": status,
+    }  # fmt: skip
+    if record.code:
+        fields["code"] = record.code
+    if record.key:
+        fields["key"] = record.key
+    if record.n_texts:
+        fields |= {
+            "texts": record.n_texts,
+            "tokens": record.n_tokens,
+            "tokenize_ms": round(1000 * record.tokenize_seconds, 3),
+            "queue_ms": round(1000 * record.queue_seconds, 3),
+            "run_ms": round(1000 * record.run_seconds, 3),
+        }
+    return fields | {"total_ms": round(1000 * seconds, 3)}

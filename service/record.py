@@ -1,0 +1,81 @@
+"""What is known of a request while it is answered: for its log line, its deadline, its key."""
+
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from service.errors import InvalidField
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MAX_TIMEOUT_MS = 3_600_000
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True)
+class Record:
+    """A request.
+
+    Attributes:
+        request_id: The client's, if it is well formed, else one of ours.
+        begun: When its head had come, as `time.perf_counter` tells.
+        n_body: Bytes that its body is announced to have.
+        deadline: When its answer is of no more use, on the same clock.
+        key: Name of the key it came with.
+        code: Of the failure it was answered with.
+        n_texts, n_tokens: What it asked to be computed.
+        tokenize_seconds, queue_seconds, run_seconds: Where its time went; the longest of its texts.
+    """
+
+    request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    begun: float = field(default_factory=time.perf_counter)
+    n_body: int = 0
+    deadline: float | None = None
+    key: str | None = None
+    code: str | None = None
+    n_texts: int = 0
+    n_tokens: int = 0
+    tokenize_seconds: float = 0.0
+    queue_seconds: float = 0.0
+    run_seconds: float = 0.0
+
+
+_current: ContextVar[Record | None] = ContextVar("record", default=None)
+
+
+def current() -> Record:
+    """The record of the request that is being answered; a new one where there is none."""
+    return _current.get() or Record()
+
+
+def begin(headers: Headers) -> Record:
+    """The record of a request, from now on the current one."""
+    record = Record()
+    for name, value in headers:
+        if name == b"x-request-id":
+            text = value.decode("latin-1")
+            if REQUEST_ID.fullmatch(text):
+                record.request_id = text
+        elif name == b"content-length" and value.isdigit():
+            record.n_body = int(value)
+    _current.set(record)
+    return record
+
+
+def read_deadline(record: Record, headers: Headers) -> None:
+    """Take the client's `x-timeout-ms` into the record.
+
+    Raises:
+        InvalidField: It is no number of milliseconds.
+    """
+    for name, value in headers:
+        if name == b"x-timeout-ms":
+            if not (value.isdigit() and len(value) <= 7 and 0 < int(value) <= MAX_TIMEOUT_MS):
+                raise InvalidField(
+                    f"x-timeout-ms: a whole number of milliseconds, 1 to {MAX_TIMEOUT_MS}, "
+                    "is wanted."
+                )
+            record.deadline = record.begun + int(value) / 1000
