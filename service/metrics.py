@@ -78,6 +78,7 @@ class Metrics:
             ("route",),
         )
         self.http_in_flight = self._gauge("http_requests_in_flight", "Requests being answered.")
+        self.http_connections = self._gauge("http_connections", "Connections that are open.")
         self.refused = self._counter("refused", "Requests turned away.", ("reason",))
         self._zero(self.refused, ((reason,) for reason in REFUSALS))
 

@@ -121,13 +121,23 @@ class Protocol(HttpToolsProtocol):
         self._start_receive_timer()
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._deaf = True  # no protocol but HTTP/1.1 is spoken; answer and close
-            self.cycle.keep_alive = False
+        except httptools.HttpParserUpgrade as stopped:
+            self._go_on_without_upgrade(data[stopped.args[0] :])
         except httptools.HttpParserError:
             self._refuse(self._refusal or MalformedRequest())
         else:
             self._check_size()
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """Read on as HTTP/1.1, which a client that offers another protocol has to allow.
+
+        The parser stops at such an offer for good: a new one is given the head without it.
+        """
+        fields = [b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade"]
+        version = self.parser.get_http_version().encode()
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(line + b"".join(fields) + b"\r\n" + rest)
 
     def _check_size(self) -> None:
         if self._stage is Stage.HEAD and self._n_received > MAX_HEAD_BYTES:
@@ -154,6 +164,10 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The end of a head: check it and start the application."""
+        if self.parser.get_method() == b"CONNECT":
+            self._raise(MalformedRequest("This is no proxy."))
+        if self.parser.should_upgrade():
+            return
         n_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if n_bytes > MAX_HEAD_BYTES:
             self._raise(_too_large())
@@ -170,6 +184,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request's last byte."""
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self._stage = Stage.IDLE
         self._stop_receive_timer()

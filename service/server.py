@@ -44,6 +44,9 @@ class Server(uvicorn.Server):
         """Listen, then say where."""
         await super().startup(sockets)
         if self.started:
+            self._app.state.metrics.http_connections.set_function(
+                lambda: len(self.server_state.connections)
+            )
             self._app.state.lifecycle.when_failed(self._fail)
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             host = f"[{host}]" if ":" in host else host
