@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from service.admission import Admission
 from service.door import Door
 from service.endpoints import attention, compare, embed, fill_mask, health, info, score, tei
 from service.errors import (
@@ -28,7 +29,7 @@ from service.errors import (
 from service.inference import Service
 from service.lifecycle import Lifecycle
 from service.metrics import REFUSALS, Metrics
-from service.record import current
+from service.record import Record, current
 from service.registry import Registry
 from service.scheduler import Scheduler
 from service.security import Keys
@@ -107,9 +108,14 @@ class Application(FastAPI):
             keys=state.keys,
             max_body_bytes=state.settings.max_body_bytes,
             render=_service_error,
-            admit=lambda record: None,
+            admit=self._admit,
             timed=frozenset(INFERENCE_ROUTES),
         )
+
+    def _admit(self, record: Record) -> None:
+        """Ask the queue before a body is read."""
+        admission: Admission = self.state.scheduler.admission
+        admission.check_at_the_door(n_bytes=record.n_body, deadline=record.deadline)
 
 
 @asynccontextmanager
@@ -120,9 +126,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     scheduler = Scheduler(
         max_batch_cost=settings.max_batch_cost or provider.max_batch_cost,
         max_queue_cost=settings.max_queue_cost,
+        max_wait_seconds=settings.max_wait_seconds,
+        hang_seconds=settings.hang_seconds,
+        failed=app.state.lifecycle.fail,
         n_workers=app.state.n_workers,
         metrics=app.state.metrics,
     )
+    app.state.scheduler = scheduler
     app.state.service = Service(registry, scheduler, metrics=app.state.metrics, settings=settings)
     app.state.lifecycle.start()
     yield

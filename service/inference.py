@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from service.errors import NoMask, ServiceError, TooManyTexts, TooMuchWork
 from service.metrics import Metrics
 from service.models import Model, Work
+from service.record import current
 from service.registry import Registry
 from service.scheduler import Outcome, Scheduler
 from service.settings import Settings
@@ -125,6 +126,7 @@ class Inference:
         seconds = time.perf_counter() - begun
         self._metrics.tokenize_seconds.labels(self._task).observe(seconds)
         self._tokenize_seconds += seconds
+        current().tokenize_seconds += seconds
         self._count(windows)
         return windows
 
@@ -158,7 +160,9 @@ class Inference:
         """
         if not jobs:
             return []
-        futures = self._scheduler.submit([self.model.item(graph, job.work) for job in jobs])
+        futures = self._scheduler.submit(
+            [self.model.item(graph, job.work) for job in jobs], deadline=current().deadline
+        )
         try:
             outcomes: list[Outcome | BaseException] = await asyncio.gather(
                 *futures, return_exceptions=self._partial
@@ -180,6 +184,8 @@ class Inference:
         good = [(job, o) for job, o in done if isinstance(o, Outcome)]
         self._queue_seconds += max((o.queue_seconds for _, o in good), default=0.0)
         self._run_seconds += max((o.run_seconds for _, o in good), default=0.0)
+        record = current()
+        record.queue_seconds, record.run_seconds = self._queue_seconds, self._run_seconds
         return [
             Answer(job.window, job.work, outcome.value)
             for job, outcome in good
@@ -268,6 +274,8 @@ class Inference:
         self._n_texts += len(windows) + len(self.failed)
         self._n_characters += sum(len(window.text) for window in windows)
         self._n_tokens += sum(len(window.ids) for window in windows)
+        record = current()
+        record.n_texts, record.n_tokens = self._n_texts, self._n_tokens
 
 
 def by_window(answers: Iterable[Answer]) -> Mapping[Window, list[Answer]]:

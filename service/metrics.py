@@ -34,7 +34,7 @@ REFUSALS = (
     "overloaded", "deadline_exceeded", "rate_limited", "unauthorized", "draining", "too_large",
     "invalid",
 )  # fmt: skip
-FAILURES = ("backend_error", "non_finite")
+FAILURES = ("backend_error", "non_finite", "deadline_exceeded")
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,9 @@ class Metrics:
         )
         self.truncated = self._counter(
             "truncated", "Texts that were cut to fit.", ("task", "model")
+        )
+        self.workers_lost = self._counter(
+            "workers_lost", "Workers that died or did not come back from a batch.", ()
         )
         self.batch_items = self._histogram("batch_items", "Texts in a batch.", ITEMS)
         self.batch_cost = self._histogram("batch_cost", "Cost of a batch, in padded tokens.", COSTS)

@@ -12,15 +12,15 @@ import heapq
 import itertools
 import logging
 import math
-import queue
-import threading
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from service.errors import BackendError, Draining, Overloaded, ServiceError
+from service.admission import Admission
+from service.errors import DeadlineExceeded, Draining, Internal, ServiceError
 from service.metrics import Metrics
+from service.workers import Batch, Runner, Workers
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Item:
         fixed_cost: Cost whatever the length, in padded tokens.
     """
 
-    runner: "Runner"
+    runner: Runner
     graph: str
     payload: Any
     n_tokens: int
@@ -67,30 +67,19 @@ class Outcome:
     run_seconds: float
 
 
-class Runner(Protocol):
-    """What computes batches, in a worker thread; told from others by identity."""
-
-    @property
-    def name(self) -> str:
-        """What the metrics call it."""
-
-    def run(self, graph: str, payloads: Sequence[Any]) -> Sequence[Any]:
-        """The answers in order; a `ServiceError` among them fails its own text only."""
-
-
 @dataclass(order=True, slots=True)
 class _Waiting:
     start: float
     number: int
+    request: int = field(compare=False)
     item: Item = field(compare=False)
     future: "asyncio.Future[Outcome]" = field(compare=False)
     since: float = field(compare=False)
+    deadline: float | None = field(compare=False)
 
 
-@dataclass(slots=True)
-class _Batch:
-    runner: Runner
-    graph: str
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Batch(Batch):
     members: list[_Waiting]
     cost: float
     begun: float
@@ -101,8 +90,9 @@ class Scheduler:
 
     Args:
         max_batch_cost: Budget of a batch, in padded tokens; a single item may exceed it.
-        max_queue_cost: What may wait; beyond it `submit` refuses. A request that finds nothing
-            waiting is taken whatever its size.
+        max_queue_cost, max_wait_seconds: What may wait; see `Admission`.
+        hang_seconds: Running time from which a batch is given up.
+        failed: Told why the process cannot go on.
     """
 
     def __init__(
@@ -110,47 +100,62 @@ class Scheduler:
         *,
         max_batch_cost: float,
         max_queue_cost: float = math.inf,
+        max_wait_seconds: float = math.inf,
+        hang_seconds: float = 60.0,
+        failed: Callable[[str], None] = logger.error,
         n_workers: int = 1,
         metrics: Metrics,
     ) -> None:
-        self._metrics = metrics
-        self._max_batch_cost, self._max_queue_cost = max_batch_cost, max_queue_cost
+        self._metrics, self._max_batch_cost = metrics, max_batch_cost
         self._loop = asyncio.get_running_loop()
         self._groups: dict[Hashable, dict[int, list[_Waiting]]] = {}
-        self._numbers = itertools.count()
+        self._numbers, self._requests = itertools.count(), itertools.count()
         self._clock = 0.0  # start of the newest item in service
-        self._depth, self._cost = 0, 0.0
-        self._seconds_per_cost = 0.0  # of one worker, a moving mean
+        self._depth = 0
         self._idle = self._n_workers = n_workers
         self._closing, self._empty = False, asyncio.Event()
         self._empty.set()
-        self._inbox: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"worker-{n}", daemon=True)
-            for n in range(n_workers)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._failed = failed
+        self.admission = Admission(
+            max_wait_seconds=max_wait_seconds, max_queue_cost=max_queue_cost, n_workers=n_workers
+        )
+        self._workers = Workers(
+            n_workers,
+            finished=self._finish,
+            lost=self._lose,
+            failed=self._fail,
+            hang_seconds=hang_seconds,
+            metrics=metrics,
+        )
         metrics.watch_queue(
-            depth=lambda: self._depth, cost=lambda: self._cost, capacity=max_queue_cost
+            depth=lambda: self._depth,
+            cost=lambda: self.admission.waiting_cost,
+            capacity=max_queue_cost,
         )
 
-    def submit(self, items: Sequence[Item]) -> "list[asyncio.Future[Outcome]]":
+    def submit(
+        self, items: Sequence[Item], *, deadline: float | None = None
+    ) -> "list[asyncio.Future[Outcome]]":
         """Queue the items of one request, all or none.
 
+        Args:
+            deadline: When its answer is of no more use, as `time.perf_counter` tells.
+
         Raises:
-            Overloaded: Too much waits already.
+            Overloaded, DeadlineExceeded: It would wait too long.
             Draining: The scheduler is closing.
         """
         if self._closing:
             raise Draining
         cost = sum(item.cost_at(item.padded) for item in items)
-        if self._cost and self._cost + cost > self._max_queue_cost:
-            raise Overloaded(retry_after_s=self._seconds_to_drain())
+        self.admission.check(cost, deadline=deadline)
+        request, since = next(self._requests), time.perf_counter()
+        self.admission.enter(request, cost)
         start, futures = self._clock, []
         for item in items:
             future: asyncio.Future[Outcome] = self._loop.create_future()
-            self._push(_Waiting(start, next(self._numbers), item, future, time.perf_counter()))
+            number = next(self._numbers)
+            self._push(_Waiting(start, number, request, item, future, since, deadline))
             start += item.cost_at(item.padded)
             futures.append(future)
         self._dispatch()
@@ -160,21 +165,13 @@ class Scheduler:
         """Refuse new work, finish what waits and runs, stop the workers."""
         self._closing = True
         await self._empty.wait()
-        for _ in self._threads:
-            self._inbox.put(None)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join)
-
-    def _seconds_to_drain(self) -> int:
-        seconds = self._cost * self._seconds_per_cost / self._n_workers
-        return min(60, max(1, math.ceil(seconds)))
+        await self._workers.close()
 
     def _push(self, waiting: _Waiting) -> None:
         item = waiting.item
         lengths = self._groups.setdefault((id(item.runner), item.graph), {})
         heapq.heappush(lengths.setdefault(item.padded, []), waiting)
         self._depth += 1
-        self._cost += item.cost_at(item.padded)
         self._empty.clear()
 
     def _pop(self, lengths: dict[int, list[_Waiting]], length: int) -> _Waiting:
@@ -182,14 +179,14 @@ class Scheduler:
         if not lengths[length]:
             del lengths[length]
         self._depth -= 1
-        self._cost = self._cost - waiting.item.cost_at(length) if self._depth else 0.0
+        self.admission.leave(waiting.request, waiting.item.cost_at(length))
         return waiting
 
     def _dispatch(self) -> None:
         """Hand batches to idle workers."""
         while self._idle and (batch := self._next_batch()):
             self._idle -= 1
-            self._inbox.put(batch)
+            self._workers.put(batch)
         if not self._depth and self._idle == self._n_workers:
             self._empty.set()
 
@@ -203,11 +200,18 @@ class Scheduler:
             if members:
                 members.sort(key=lambda waiting: waiting.item.n_tokens)
                 item = members[0].item
-                return _Batch(item.runner, item.graph, members, cost, time.perf_counter())
+                return _Batch(
+                    runner=item.runner,
+                    graph=item.graph,
+                    payloads=[member.item.payload for member in members],
+                    members=members,
+                    cost=cost,
+                    begun=time.perf_counter(),
+                )
         return None
 
     def _gather(self, lengths: dict[int, list[_Waiting]]) -> tuple[list[_Waiting], float]:
-        """The first in order and what fits beside it; those whose client left are dropped."""
+        """The first in order and what fits beside it; what nobody waits for is dropped."""
         first = min(lengths, key=lambda length: lengths[length][0])
         self._clock = max(self._clock, lengths[first][0].start)
         members: list[_Waiting] = []
@@ -220,43 +224,49 @@ class Scheduler:
                 if members and grown > self._max_batch_cost:
                     break
                 self._pop(lengths, length)
-                if waiting.future.done():
-                    self._metrics.cancelled.inc()
+                if self._given_up(waiting):
                     continue
                 members.append(waiting)
                 longest, cost = at, grown
         return members, cost
 
-    def _work(self) -> None:
-        """A worker thread: batches in, one call to the loop out."""
-        while (batch := self._inbox.get()) is not None:
-            begun = time.perf_counter()
-            values = self._run(batch)
-            seconds = time.perf_counter() - begun
-            self._loop.call_soon_threadsafe(self._finish, batch, values, seconds)
+    def _given_up(self, waiting: _Waiting) -> bool:
+        """Whether a text's client left, or its deadline will have passed when it is done."""
+        if waiting.future.done():
+            self._metrics.cancelled.inc()
+            return True
+        if waiting.deadline is None:
+            return False
+        seconds = self.admission.seconds(waiting.item.cost_at(waiting.item.padded))
+        if time.perf_counter() + seconds <= waiting.deadline:
+            return False
+        self._metrics.failures.labels("deadline_exceeded", waiting.item.runner.name).inc()
+        waiting.future.set_exception(DeadlineExceeded(retry_after_s=1))
+        return True
 
-    def _run(self, batch: _Batch) -> Sequence[Any]:
-        payloads = [member.item.payload for member in batch.members]
-        try:
-            return batch.runner.run(batch.graph, payloads)
-        except Exception:  # the boundary of the worker: every member is told
-            logger.warning("a batch of %d failed", len(payloads), exc_info=True)
-        if len(payloads) == 1:
-            return [BackendError()]
-        self._metrics.retries.inc()
-        return [self._run_alone(batch, payload) for payload in payloads]
+    def _lose(self, batch: _Batch) -> None:
+        """The worker of a batch died or hangs."""
+        self._idle += 1
+        self._tell(batch.members, Internal)
+        self._dispatch()
 
-    def _run_alone(self, batch: _Batch, payload: Any) -> Any:
-        try:
-            return batch.runner.run(batch.graph, [payload])[0]
-        except Exception:  # this member is told  # noqa: BLE001
-            return BackendError()
+    def _fail(self, reason: str) -> None:
+        """The process cannot go on: nobody waits for what no worker will take."""
+        self._closing = True
+        self._failed(reason)
+        for lengths in self._groups.values():
+            for heap in lengths.values():
+                self._tell(heap, Draining)
+
+    @staticmethod
+    def _tell(members: Sequence[_Waiting], error: Callable[[], ServiceError]) -> None:
+        for member in members:
+            if not member.future.done():
+                member.future.set_exception(error())
 
     def _finish(self, batch: _Batch, values: Sequence[Any], run_seconds: float) -> None:
         self._idle += 1
-        pace = run_seconds / batch.cost
-        before = self._seconds_per_cost or pace
-        self._seconds_per_cost = before + 0.1 * (pace - before)
+        self.admission.measured(batch.cost, run_seconds)
         for member, value in zip(batch.members, values, strict=True):
             queued = batch.begun - member.since
             self._metrics.queue_seconds.labels(batch.graph, batch.runner.name).observe(queued)

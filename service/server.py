@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -20,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 75  # above the 60 s after which proxies let an idle connection go
 BACKLOG = 2048
+FAILED_SECONDS = 3.0  # from a failure to the end of the process, at most
 SETTLE_SECONDS = 0.05  # what was sent before the end became known is read
 
 
@@ -91,6 +94,10 @@ class Server(uvicorn.Server):
         """The service cannot go on: end, without the delay, and with another status than 0."""
         self._hurry.set()
         self.should_exit = True
+        # Whatever happens, a thread that hangs included.
+        last_resort = threading.Timer(FAILED_SECONDS, os._exit, (1,))
+        last_resort.daemon = True
+        last_resort.start()
 
     async def _drain(self) -> None:
         self._app.state.lifecycle.drain()
@@ -120,7 +127,10 @@ class Server(uvicorn.Server):
     async def _finish(self) -> None:
         """Wait for open requests; what is not done by the deadline is answered 503."""
         state, loop = self.server_state, asyncio.get_running_loop()
-        deadline = loop.time() + self._settings.drain_seconds
+        allowed = self._settings.drain_seconds
+        if self._app.state.lifecycle.failure:
+            allowed = min(allowed, FAILED_SECONDS / 2)
+        deadline = loop.time() + allowed
         while (state.connections or state.tasks) and not self.force_exit:
             if loop.time() > deadline:
                 self.n_cut = len(state.tasks)

@@ -40,6 +40,9 @@ class Settings:
     max_queue_cost: float = _setting(
         65536.0, "padded tokens that may wait before new work is refused with 429", low=1
     )
+    max_wait_seconds: float = _setting(
+        1.0, "predicted wait for other requests' work from which one is refused with 429", low=0
+    )
     max_texts: int = _setting(1024, "texts in one request", low=1)
     max_body_bytes: int = _setting(1_048_576, "bytes in a request's body", low=1)
     max_answer_bytes: int = _setting(
@@ -62,6 +65,9 @@ class Settings:
     max_connections: int = _setting(4096, "connections held at once", low=1)
     check_seconds: float = _setting(
         60.0, "age from which a ready probe computes the golden answers anew; 0 for never", low=0
+    )
+    hang_seconds: float = _setting(
+        60.0, "running time from which a batch is given up and the process ends", low=0.5
     )
     api_keys: str = _setting("", "file of the keys that may ask, a SHA-256 and a name each line")
     max_open_per_key: int = _setting(
