@@ -37,6 +37,12 @@ def model_of(artefact_of: Callable[..., Path]) -> Callable[..., Model]:
     return load
 
 
+@pytest.fixture(scope="session")
+def bundled() -> Model:
+    """A model that ships, for tests to which it does not matter which one answers."""
+    return load_model("shakespeare-mhsa", device="cpu")
+
+
 @contextlib.asynccontextmanager
 async def running(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an application between its start and its end."""
