@@ -7,17 +7,29 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from service.admission import Admission
 from service.door import Door
-from service.endpoints import attention, compare, embed, fill_mask, health, info, score, tei
+from service.endpoints import (
+    admin,
+    attention,
+    compare,
+    embed,
+    exposition,
+    fill_mask,
+    health,
+    info,
+    score,
+    tei,
+)
 from service.errors import (
     Internal,
     InvalidField,
@@ -31,8 +43,9 @@ from service.lifecycle import Lifecycle
 from service.metrics import REFUSALS, Metrics
 from service.record import Record, current
 from service.registry import Registry
+from service.reload import Reloader
 from service.scheduler import Scheduler
-from service.security import Keys
+from service.security import OPEN_PATHS, Keys
 from service.settings import Settings
 from service.wire import json_answer
 
@@ -49,6 +62,7 @@ ROUTERS = (
     health.router,
     tei.state,
 )
+ADMIN_ROUTERS = (admin.router, exposition.router, health.router)
 INFERENCE_ROUTES = (
     "/fill-mask",
     "/score",
@@ -83,20 +97,49 @@ def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> Fas
     app.state.lifecycle = Lifecycle(
         metrics, check=registry.verify, check_seconds=settings.check_seconds
     )
+    app.state.reloader = Reloader(
+        registry,
+        keys=app.state.keys,
+        metrics=metrics,
+        lifecycle=app.state.lifecycle,
+        settings=settings,
+    )
     for model in registry.models:
         metrics.know_model(model.facts(settings.device))
-    for router in ROUTERS:
+    routers = ROUTERS if settings.admin_port else (*ROUTERS, exposition.router)
+    metrics.know_routes(_paths((*routers, *ADMIN_ROUTERS)), inference=INFERENCE_ROUTES)
+    _wire(app, routers)
+    if settings.cors_origin:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=[settings.cors_origin],
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type", "x-request-id", "x-timeout-ms"],
+        )
+    return app
+
+
+def create_admin(app: FastAPI) -> FastAPI:
+    """What is served on the admin port; it shares the state of the service."""
+    beside = Admin(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    beside.state = app.state
+    _wire(beside, ADMIN_ROUTERS)
+    return beside
+
+
+def _wire(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+    for router in routers:
         app.include_router(router)
-    metrics.know_routes(_paths(), inference=INFERENCE_ROUTES)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(Exception, _unforeseen)
-    return app
 
 
 class Application(FastAPI):
     """FastAPI behind our door, which is outside of all that FastAPI itself does."""
+
+    open_paths = OPEN_PATHS
 
     def build_middleware_stack(self) -> ASGIApp:
         """The door and what is behind it."""
@@ -110,12 +153,22 @@ class Application(FastAPI):
             render=_service_error,
             admit=self._admit,
             timed=frozenset(INFERENCE_ROUTES),
+            open_paths=self.open_paths,
         )
 
     def _admit(self, record: Record) -> None:
         """Ask the queue before a body is read."""
         admission: Admission = self.state.scheduler.admission
         admission.check_at_the_door(n_bytes=record.n_body, deadline=record.deadline)
+
+
+class Admin(Application):
+    """The same for the admin port: not kept waiting by the queue, and open to scrapes."""
+
+    open_paths = OPEN_PATHS | {"/metrics"}
+
+    def _admit(self, record: Record) -> None:
+        pass
 
 
 @asynccontextmanager
@@ -214,11 +267,11 @@ async def _unforeseen(request: Request, error: Exception) -> Response:
     return await _service_error(request, Internal())
 
 
-def _paths() -> list[tuple[str, str]]:
+def _paths(routers: Sequence[APIRouter]) -> list[tuple[str, str]]:
     """(path, method) of every endpoint."""
     return [
         (route.path, method)
-        for router in ROUTERS
+        for router in routers
         for route in router.routes
         if isinstance(route, APIRoute)
         for method in sorted(route.methods or ())

@@ -17,7 +17,9 @@ from service.lifecycle import Lifecycle
 from service.metrics import Metrics
 from service.protocol import STATE, Receipt
 from service.record import Record, begin, read_deadline
-from service.security import OPEN_PATHS, Keys
+from service.security import Keys
+
+PROBES = frozenset({"/livez", "/readyz", "/health", "/metrics"})  # logged only when they fail
 
 logger = logging.getLogger("service.requests")
 
@@ -31,6 +33,7 @@ class Door:
         render: Turns a failure into its answer.
         admit: Asked before the body of a request that computes is read; raises to refuse it.
         timed: Routes whose latency is measured.
+        open_paths: Answered without a key.
     """
 
     def __init__(
@@ -44,10 +47,12 @@ class Door:
         render: Render,
         admit: Callable[[Record], None],
         timed: frozenset[str],
+        open_paths: frozenset[str],
     ) -> None:
         self._app, self._metrics, self._lifecycle = app, metrics, lifecycle
         self._keys, self._max_body_bytes = keys, max_body_bytes
         self._render, self._admit, self._timed = render, admit, timed
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, or answer it here."""
@@ -87,9 +92,10 @@ class Door:
         """Refuse what need not be read."""
         if receipt.error is not None:
             raise receipt.error
-        if scope["method"] != "OPTIONS":  # a browser asks without the key whether it may ask
+        asks_first = scope["method"] == "OPTIONS"  # a browser, without the key, whether it may
+        if not asks_first and scope["path"] not in self._open_paths:
             headers = dict(scope["headers"])
-            record.key = self._keys.check(scope["path"], headers.get(b"authorization"))
+            record.key = self._keys.check(headers.get(b"authorization"))
         read_deadline(record, scope["headers"])
         if record.n_body > self._max_body_bytes:
             raise BodyTooLarge(limit=self._max_body_bytes)
@@ -131,7 +137,7 @@ class Door:
         self._metrics.http_requests.labels(route, method, f"{answer.status // 100}xx").inc()
         if route in self._timed:
             self._metrics.http_seconds.labels(route).observe(seconds)
-        probe = route == "/metrics" or route in OPEN_PATHS
+        probe = route in PROBES
         level = logging.DEBUG if probe and answer.status < 400 else logging.INFO
         if logger.isEnabledFor(level):
             fields = _fields(record, route, scope["method"], answer.status, seconds)

@@ -133,6 +133,12 @@ class RequestTimeout(ServiceError):
         )
 
 
+class ReloadRefused(ServiceError):
+    """What was to be loaded is not good; what served before goes on."""
+
+    status, code, error_type = 409, "reload_refused", "Validation"
+
+
 class UnsupportedMediaType(ServiceError):
     """The body is of a type or in an encoding that is not read here."""
 

@@ -124,6 +124,8 @@ class Metrics:
         self.queue_depth = self._gauge("queue_depth", "Texts that wait for a batch.")
         self.queue_cost = self._gauge("queue_cost", "Their cost, in padded tokens.")
         self.queue_capacity = self._gauge("queue_capacity_cost", "The cost that may wait at most.")
+        self.reloads = self._counter("reloads", "Models and keys read anew.", ("outcome",))
+        self._zero(self.reloads, (("done",), ("failed",)))
         self.ready = self._gauge("ready", "1 while the service takes work.")
         self.draining = self._gauge("draining", "1 from SIGTERM on.")
         self.model_info = self._gauge(

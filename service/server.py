@@ -15,7 +15,9 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from service.app import create_admin
 from service.protocol import Config, Protocol
+from service.reload import ReloadFailed
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: Settings, *, greeting: str) -> None:
         super().__init__(_config(app, settings, host=settings.host, port=settings.port))
         self._app, self._settings, self._greeting = app, settings, greeting
+        self._admin: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self.n_cut = 0  # requests that were not finished in time
@@ -51,6 +55,7 @@ class Server(uvicorn.Server):
                 lambda: len(self.server_state.connections)
             )
             self._app.state.lifecycle.when_failed(self._fail)
+            await self._start_admin()
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             host = f"[{host}]" if ":" in host else host
             print(f"{self._greeting} on http://{host}:{port}", flush=True)  # noqa: T201
@@ -61,10 +66,11 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -89,6 +95,35 @@ class Server(uvicorn.Server):
         await self._finish()
         if not self.force_exit:
             await self.lifespan.shutdown()
+        if self._admin is not None:
+            self._admin.close()
+
+    async def _start_admin(self) -> None:
+        """Listen on the admin port, if there is one."""
+        settings = self._settings
+        if not settings.admin_port:
+            return
+        config, state = _config(create_admin(self._app), settings), uvicorn.server.ServerState()
+        config.load()
+        try:
+            self._admin = await asyncio.get_running_loop().create_server(
+                lambda: Protocol(config, state, {}), settings.admin_host, settings.admin_port
+            )
+        except OSError as error:
+            logger.error("admin port: %s", error.strerror)
+            await self.lifespan.shutdown()
+            sys.exit(1)
+
+    def _reload(self) -> None:
+        """SIGHUP: read models and keys anew; the log tells how it went."""
+
+        async def reload() -> None:
+            with contextlib.suppress(ReloadFailed):
+                await self._app.state.reloader.reload()
+
+        task = asyncio.get_running_loop().create_task(reload())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _fail(self) -> None:
         """The service cannot go on: end, without the delay, and with another status than 0."""

@@ -33,6 +33,12 @@ class Settings:
     )
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8000, "port to listen on; 0 takes a free one", low=0)
+    admin_host: str = _setting("127.0.0.1", "address of the admin port")
+    admin_port: int = _setting(
+        0,
+        "port of its own for /metrics and /admin/reload; 0 for none, and /metrics on --port",
+        low=0,
+    )
     threads: int = _setting(0, "worker threads on a CPU; 0 takes one per core", low=0)
     max_batch_cost: float = _setting(
         0.0, "most padded tokens in a batch; 0 takes 512 on a CPU, 16,384 on CUDA", low=0
@@ -73,6 +79,9 @@ class Settings:
     max_open_per_key: int = _setting(
         0, "requests that one key may have open; 0 for any number", low=0
     )
+    cors_origin: str = _setting(
+        "", "origin whose web pages may ask, such as https://example.org; none if empty"
+    )
     workers: int = _setting(1, "processes; always 1, as one process serves one device", low=1)
     log_level: str = _setting(
         "info", "least severe log line", choices=("debug", "info", "warning", "error")
@@ -96,8 +105,9 @@ class Settings:
                 f"workers={self.workers}; one process serves one device, so that a batch holds "
                 "all that waits: start one service for each device, behind a balancer"
             )
-        if self.port > 65535:
-            raise ValueError(f"port={self.port}; at most 65535")
+        for name in ("port", "admin_port"):
+            if getattr(self, name) > 65535:
+                raise ValueError(f"{name}={getattr(self, name)}; at most 65535")
 
 
 def variable(name: str) -> str:

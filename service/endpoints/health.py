@@ -1,15 +1,12 @@
-"""GET /livez, /readyz and /metrics: what orchestrators and Prometheus ask."""
+"""GET /livez and /readyz: what orchestrators ask."""
 
-import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
-from prometheus_client.exposition import choose_encoder
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
 from service.errors import Draining, NotReady, documented
 from service.lifecycle import Lifecycle
-from service.metrics import Metrics
 
 router = APIRouter(tags=["state"])
 
@@ -39,13 +36,3 @@ async def readyz(lifecycle: Annotated[Lifecycle, Depends(lifecycle_of)]) -> Stat
     """Whether work should be sent here."""
     await lifecycle.probe()
     return Status(status="ready")
-
-
-@router.get("/metrics", response_class=Response)
-async def metrics(request: Request) -> Response:
-    """Prometheus metrics, in the classic or the OpenMetrics format by the Accept header."""
-    state: Metrics = request.app.state.metrics
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    # Rendering takes milliseconds: not on the event loop.
-    text = await asyncio.to_thread(encode, state.registry)
-    return Response(text, headers={"content-type": content_type})

@@ -1,0 +1,20 @@
+"""GET /metrics: what Prometheus scrapes."""
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client.exposition import choose_encoder
+
+from service.metrics import Metrics
+
+router = APIRouter(tags=["state"])
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Prometheus metrics, in the classic or the OpenMetrics format by the Accept header."""
+    state: Metrics = request.app.state.metrics
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    # Rendering takes milliseconds: not on the event loop.
+    text = await asyncio.to_thread(encode, state.registry)
+    return Response(text, headers={"content-type": content_type})
