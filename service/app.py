@@ -107,7 +107,8 @@ def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> Fas
     for model in registry.models:
         metrics.know_model(model.facts(settings.device))
     routers = ROUTERS if settings.admin_port else (*ROUTERS, exposition.router)
-    metrics.know_routes(_paths((*routers, *ADMIN_ROUTERS)), inference=INFERENCE_ROUTES)
+    known = (*routers, *ADMIN_ROUTERS) if settings.admin_port else routers
+    metrics.know_routes(_paths(known), inference=INFERENCE_ROUTES)
     _wire(app, routers)
     if settings.cors_origin:
         app.add_middleware(

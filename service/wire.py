@@ -13,11 +13,7 @@ from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from starlette.types import Receive, Scope
 
-from service.errors import BodyTooLarge, UnsupportedMediaType
-
-# Most clients read no answer before they have sent their body: up to this many times the limit is
-# read and thrown away, so that the refusal arrives.
-DISCARD = 8
+from service.errors import UnsupportedMediaType
 
 GONE = 499  # nginx's status for a client that closed; seen by the metrics alone
 
@@ -37,26 +33,9 @@ class JsonRequest(Request):
         self.complete = asyncio.Event()
 
     async def body(self) -> bytes:
-        """The whole body.
-
-        Raises:
-            BodyTooLarge: More is announced or has come than the setting allows.
-        """
+        """The whole body; the door has bounded its size."""
         if not hasattr(self, "_body"):
-            limit = self.app.state.settings.max_body_bytes
-            announced = self.headers.get("content-length", "")
-            if announced.isdigit() and int(announced) > DISCARD * limit:
-                raise BodyTooLarge(limit=limit)
-            chunks, n_bytes = [], 0
-            async for chunk in self.stream():
-                n_bytes += len(chunk)
-                if n_bytes > DISCARD * limit:
-                    break
-                if n_bytes <= limit:
-                    chunks.append(chunk)
-            if n_bytes > limit:
-                raise BodyTooLarge(limit=limit)
-            self._body = b"".join(chunks)
+            self._body = b"".join([chunk async for chunk in self.stream()])
             self.complete.set()
         return self._body
 

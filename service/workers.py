@@ -1,6 +1,7 @@
 """Threads that run batches, and what becomes of one that dies or does not come back."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import queue
@@ -112,10 +113,14 @@ class Workers:
                 begun = time.perf_counter()
                 values = self._run(batch)
                 seconds = time.perf_counter() - begun
-                self._loop.call_soon_threadsafe(self._done, batch, values, seconds)
+                self._report(self._done, batch, values, seconds)
         finally:
             if batch is not None:  # anything but an Exception: the thread ends here
-                self._loop.call_soon_threadsafe(self._died, threading.current_thread(), batch)
+                self._report(self._died, threading.current_thread(), batch)
+
+    def _report(self, call: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def _run(self, batch: Batch) -> Sequence[Any]:
         try:
