@@ -109,8 +109,10 @@ async def _restart_each(
 
     running = {at: await asyncio.to_thread(start, at) for at in (first, second)}
     client, stopping, statuses = Client(port), asyncio.Event(), []
-    while (await client.ask(get("/readyz"))).status != 200:
-        await asyncio.sleep(0.05)
+    for _ in range(200):
+        if (await client.ask(get("/readyz"))).status == 200:
+            break
+        await asyncio.sleep(0.05)  # nginx starts
     loading = asyncio.ensure_future(
         closed_loop(
             client,

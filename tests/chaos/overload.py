@@ -30,38 +30,59 @@ def overload(*, full: bool) -> list[Figure]:
         bodies.write_text(json.dumps(long))
         with server_process("--model", f"{root}/heavy", "--log-format", "json") as server:
             _send(server, 0, 3, bodies)
-            peak = _goodput(_send(server, 0, seconds, bodies), seconds)
-            figures.append(Figure("overload", "peak", f"{peak:.1f} requests/s"))
-            usual = _p99(_send(server, peak / 2, seconds / 2, bodies))
+            before = _peak(server, bodies)
             for factor in factors:
-                figures += _at(server, factor, peak, usual, seconds, bodies)
+                found = _at(server, factor, before, seconds, bodies)
+                after = _peak(server, bodies)
+                figures += _judged(factor, *found, peak=(before + after) / 2)
+                before = after
             server.stop()
     return figures
 
 
+def _peak(server: Server, bodies: Path) -> float:
+    """Answers a second when as many are asked for as are given."""
+    return _goodput(_send(server, 0, 10, bodies), 10)
+
+
 def _at(
-    server: Server, factor: int, peak: float, usual: float, seconds: float, bodies: Path
-) -> list[Figure]:
-    name, before = f"{factor} x peak, {seconds} s", len(server.lines())
+    server: Server, factor: int, peak: float, seconds: float, bodies: Path
+) -> tuple[list[list[Any]], float, list[float], float]:
+    """What became of the load; its goodput; milliseconds of refusals; how it was after it."""
+    usual, begun = _p99(_send(server, peak / 2, 5, bodies)), len(server.lines())
     replies = _send(server, factor * peak, seconds, bodies)
-    after = len(server.lines())
-    time.sleep(max(0.0, 2 - 0.5))  # the bar's two seconds, less what the sender takes to start
-    recovered = _p99(_send(server, peak / 2, 5, bodies))
+    ended = len(server.lines())
+    time.sleep(1.5)  # of the bar's two seconds, less what the sender takes to start
+    slower = _p99(_send(server, peak / 2, 5, bodies)) / usual
     refused = [
         float(line["total_ms"])
-        for line in map(json.loads, server.lines()[before:after])
+        for line in map(json.loads, server.lines()[begun:ended])
         if line.get("status") in (429, 503)
     ]
+    return replies, _goodput(replies, seconds), refused, slower
+
+
+def _judged(
+    factor: int,
+    replies: list[list[Any]],
+    goodput: float,
+    refused: list[float],
+    slower: float,
+    *,
+    peak: float,
+) -> list[Figure]:
+    name = f"{factor} x peak"
     statuses = sorted({str(status) for status, _, _ in replies})
     others = sum(status not in (200, 429, 503) for status, _, _ in replies)
     answered = [taken for status, taken, _ in replies if status == 200]
     return [
-        at_least(name, "goodput over peak", _goodput(replies, seconds) / peak, GOODPUT[factor]),
+        Figure(name, "peak, mean of before and after", f"{peak:.1f} requests/s"),
+        at_least(name, "goodput over peak", goodput / peak, GOODPUT[factor]),
         at_most(name, f"not 200, 429 or 503 (of {', '.join(statuses)})", others, 0),
         at_most(name, "p99 of refusals, in the server", percentile(refused, 0.99),
                 REFUSALS_MS[factor], " ms"),
         Figure(name, "p99 of answers", f"{percentile(answered, 0.99):.2f} s"),
-        at_most(name, "p99 two seconds later, over the usual", recovered / usual, 1.5),
+        at_most(name, "p99 two seconds later, over the usual", slower, 1.5),
     ]  # fmt: skip
 
 

@@ -1,0 +1,135 @@
+"""Clients that leave at random points, and clients that are slow on purpose."""
+
+import asyncio
+import contextlib
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.client import Client, percentile, post
+from tests.chaos.figures import (
+    Figure,
+    at_least,
+    at_most,
+    metric,
+    n_descriptors,
+    n_threads,
+    settled,
+)
+from tests.chaos.texts import pieces
+from tests.service.conftest import Server, server_process
+
+
+def disconnects(*, full: bool) -> list[Figure]:
+    """Clients that leave in the head, in the body, while they wait, and while they are answered."""
+    n = 10_000 if full else 500
+    with server_process("--log-level", "error") as server:
+        pid = server.process.pid
+        asyncio.run(_leave(server, 200, seed=0))
+        settled(lambda: metric(server.url, "http_connections"), 1)
+        before = n_descriptors(pid), n_threads(pid)
+        asyncio.run(_leave(server, n, seed=1))
+        name = f"{n} clients that leave"
+        open_ = settled(lambda: metric(server.url, "http_connections"), 1)
+        in_flight = settled(lambda: metric(server.url, "http_requests_in_flight"), 1)
+        found = [
+            at_most(name, "connections left, the one that asks included", open_, 1),
+            at_most(name, "requests in flight, the one that asks included", in_flight, 1),
+            at_most(name, "texts that wait", metric(server.url, "queue_depth"), 0),
+            at_most(name, "descriptors, more", n_descriptors(pid) - before[0], 5),
+            at_most(name, "threads, more", n_threads(pid) - before[1], 5),
+            Figure(
+                name,
+                "texts dropped before they ran",
+                f"{metric(server.url, 'cancelled_total'):.0f}",
+            ),
+        ]
+        reply = asyncio.run(_one(server))
+        found.append(at_least(name, "a good request is answered", float(reply == 200), 1))
+        server.stop()
+    return found
+
+
+async def _one(server: Server) -> int | None:
+    client = Client(int(server.url.rpartition(":")[2]))
+    reply = await client.ask(post("/embed", {"inputs": "to be"}))
+    client.close()
+    return reply.status
+
+
+async def _leave(server: Server, n: int, *, seed: int) -> None:
+    port, chosen = int(server.url.rpartition(":")[2]), random.Random(seed)
+    texts = pieces(200, longest=60, seed=seed)
+    room = asyncio.Semaphore(64)
+
+    async def one() -> None:
+        inputs = chosen.sample(texts, chosen.randint(1, 30))
+        request = post(chosen.choice(("/embed", "/fill-mask", "/attention")), {"inputs": inputs})
+        cut = chosen.choice((chosen.randrange(len(request)), len(request)))
+        pause, abrupt = chosen.random() * 0.02, chosen.random() < 0.5
+        async with room:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request[:cut])
+                await asyncio.sleep(pause)
+                if abrupt:
+                    writer.transport.abort()
+                else:
+                    writer.close()
+
+    await asyncio.gather(*(one() for _ in range(n)))
+
+
+KINDS = {
+    "slow heads": ("-H",),
+    "slow bodies": ("-B",),
+    "slow readers": ("-X", "-w", "8", "-y", "16", "-n", "5", "-z", "16", "-k", "1"),
+}
+
+
+def slow(*, full: bool) -> list[Figure]:
+    """slowhttptest's three attacks, beside a client that does no harm."""
+    tool = shutil.which("slowhttptest")
+    if tool is None:
+        return [Figure("slow clients", "not run", "slowhttptest is not installed", "", not full)]
+    found: list[Figure] = []
+    for kind, flags in KINDS.items():
+        with server_process("--log-level", "error") as server, tempfile.TemporaryDirectory() as at:
+            usual = asyncio.run(_good(server, 4))
+            path = "/info" if "-X" in flags else "/embed"
+            command = [tool, *flags, "-c", "300", "-r", "150", "-i", "2", "-l", "25", "-p", "3",
+                       "-u", server.url + path, "-g", "-o", f"{at}/report"]  # fmt: skip
+            attack = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            time.sleep(2)
+            meanwhile = asyncio.run(_good(server, 6))
+            attack.communicate(timeout=60)
+            closed = _longest_open(Path(at) / "report.csv")
+            found += [
+                at_most(kind, "p99 of a good client, over the usual", meanwhile / usual, 2),
+                at_most(kind, "seconds until none of 300 is connected", closed, 14),
+            ]
+            server.stop()
+    return found
+
+
+async def _good(server: Server, seconds: float) -> float:
+    """The p99 of one client that asks again and again."""
+    client, taken = Client(int(server.url.rpartition(":")[2])), []
+    request, begun = post("/fill-mask", {"inputs": "to b[MASK]"}), time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        reply = await client.ask(request)
+        taken.append(reply.seconds if reply.status == 200 else 60.0)
+        await asyncio.sleep(0.01)
+    client.close()
+    return percentile(taken, 0.99)
+
+
+def _longest_open(report: Path) -> float:
+    """The last second at which slowhttptest still held a connection, from its table."""
+    rows = [re.split(r",", line) for line in report.read_text().splitlines()[1:]]
+    held = [int(row[0]) for row in rows if len(row) > 4 and int(row[4] or 0) > 0]
+    return float(max(held, default=0))
