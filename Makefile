@@ -4,12 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: serve test check dev lock clean help
+.PHONY: serve test check chaos soak dev lock clean help
 
 help:
 	@echo "make serve [MODEL=name-or-directory]   start the service on http://127.0.0.1:8000"
 	@echo "make test                              run the tests"
 	@echo "make dev                               install what training, exporting and tests need"
+	@echo "make chaos [CHAOS=--short]             load, failures and abuse; about half an hour, or two minutes"
+	@echo "make soak                              100,000 requests: memory and latency stay"
 	@echo "make check                             formatting, lint and types"
 	@echo "make lock                              resolve the locked requirements anew"
 
@@ -26,6 +28,12 @@ check: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+chaos: dev
+	$(BIN)/python -m tests.chaos $(CHAOS)
+
+soak: dev
+	$(BIN)/python -m tests.chaos soak
 
 dev: $(VENV)/.dev
 

@@ -6,7 +6,11 @@ other, so that they are answered in the same form, logged and counted.
 """
 
 import asyncio
+import contextlib
 import enum
+import fcntl
+import struct
+import termios
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,7 +33,7 @@ MAX_FIELDS = 100
 # Framing may cost this many times the body: six bytes a chunk of one.
 MAX_FRAMING = 8
 READ_CHECK_SECONDS = 5.0
-READ_BYTES = 65536  # that a client takes between two checks, at the least, of an answer that waits
+READ_BYTES = 65536  # that a client takes between two checks, or half of what there is
 
 STATE = "maskwright"  # the key of a request's `Receipt` in its scope's state
 
@@ -207,15 +211,15 @@ class Protocol(HttpToolsProtocol):
         if answered and self._stage is Stage.IDLE:
             self.transport.close()
 
+    def on_response_complete(self) -> None:
+        """An answer has been written; whether it is read is watched."""
+        super().on_response_complete()
+        self._watch_reader()
+
     def pause_writing(self) -> None:
         """The client does not read as fast as it is answered: watch it."""
         super().pause_writing()
-        self._watch_reader(self.transport.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        """It has caught up."""
-        self._stop_read_timer()
-        super().resume_writing()
+        self._watch_reader()
 
     def _close_after(self, cycle: RequestResponseCycle) -> None:
         if cycle.keep_alive:
@@ -224,16 +228,29 @@ class Protocol(HttpToolsProtocol):
     def _receiving(self) -> bool:
         return self._stage is not Stage.IDLE
 
-    def _watch_reader(self, left: int) -> None:
-        self._stop_read_timer()
-        self._read_timer = self.loop.call_later(READ_CHECK_SECONDS, self._check_reader, left)
+    def _watch_reader(self) -> None:
+        if self._read_timer is None and (left := self._undelivered()):
+            self._read_timer = self.loop.call_later(READ_CHECK_SECONDS, self._check_reader, left)
 
     def _check_reader(self, before: int) -> None:
-        left = self.transport.get_write_buffer_size()
-        if before - left < READ_BYTES:
+        """Let a client go that has read next to nothing since the last look."""
+        self._read_timer = None
+        left = self._undelivered()
+        if left and before - left < min(READ_BYTES, before / 2):
             self.transport.abort()
         else:
-            self._watch_reader(left)
+            self._watch_reader()
+
+    def _undelivered(self) -> int:
+        """Bytes that the client has not taken: ours, and the kernel's for it."""
+        connection = self.transport.get_extra_info("socket")
+        n_bytes = self.transport.get_write_buffer_size()
+        with contextlib.suppress(OSError, ValueError):  # closed, or no such question here
+            (queued,) = struct.unpack(
+                "i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"0000")
+            )
+            n_bytes += queued
+        return n_bytes
 
     def _start_receive_timer(self) -> None:
         if self._receive_timer is None:

@@ -90,7 +90,8 @@ def test_up_without_more_starts_the_gpu_service_with_prometheus_and_grafana() ->
 def test_the_service_is_stopped_by_force_only_after_its_drain(name: str) -> None:
     assert SERVICES[name]["stop_grace_period"].endswith("s")
     grace_s = float(SERVICES[name]["stop_grace_period"].removesuffix("s"))
-    assert grace_s >= Settings().drain_seconds + 10  # and the longest batch
+    drain_s = Settings().drain_delay + Settings().drain_seconds
+    assert grace_s >= drain_s + 10  # and the longest batch
 
 
 @every_service

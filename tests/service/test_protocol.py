@@ -246,6 +246,21 @@ def test_who_does_not_read_a_large_answer_is_let_go(server: Server) -> None:
     pytest.fail("it is still connected")
 
 
+def test_who_does_not_read_even_a_small_answer_is_let_go(server: Server) -> None:
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        host, port = server.url.removeprefix("http://").split(":")
+        client.connect((host, int(port)))
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        begun = time.monotonic()
+        while time.monotonic() - begun < 12:
+            text = httpx.get(f"{server.url}/metrics").text
+            if "\nmaskwright_http_connections 1.0\n" in text and time.monotonic() - begun > 1:
+                return
+            time.sleep(0.2)  # between two looks at the server
+    pytest.fail("it is still connected")
+
+
 async def test_a_good_client_is_served_beside_hundreds_of_slow_ones(server: Server) -> None:
     async def seconds(client: httpx.AsyncClient) -> float:
         begun = time.perf_counter()
