@@ -134,6 +134,8 @@ class Door:
         matched, route, method = scope.get("route"), "other", "other"
         if isinstance(matched, APIRoute) and scope["method"] in (matched.methods or ()):
             route, method = matched.path, scope["method"]
+        elif scope["path"] in self._timed and scope["method"] == "POST":  # refused at the door
+            route, method = scope["path"], "POST"
         self._metrics.http_requests.labels(route, method, f"{answer.status // 100}xx").inc()
         if route in self._timed:
             self._metrics.http_seconds.labels(route).observe(seconds)

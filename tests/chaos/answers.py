@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from typing import Any
 
 import numpy as np
 
@@ -35,24 +34,24 @@ async def _golden(server: Server, n: int) -> list[Figure]:
     )
     peak = len(warm) / (time.perf_counter() - begun)
     asked = [requests[number * 7919 % len(requests)] for number in range(n)]
-    replies: dict[int, Any] = {}
+    statuses: list[int | None] = []
+    worst = 0.0
 
-    async def ask(number: int) -> None:
-        replies[number] = await client.ask(asked[number])
+    async def ask(request: bytes) -> None:
+        nonlocal worst
+        reply = await client.ask(request)
+        statuses.append(reply.status)
+        if reply.status == 200:
+            worst = max(worst, _difference(references[request], reply.body))
 
     tasks, begun, rate = [], time.perf_counter(), 0.8 * peak
     for number in range(n):
         if (wait := begun + number / rate - time.perf_counter()) > 0:
             await asyncio.sleep(wait)
-        tasks.append(asyncio.create_task(ask(number)))
+        tasks.append(asyncio.create_task(ask(asked[number])))
     await asyncio.gather(*tasks)
-    worst = max(
-        _difference(references[asked[number]], reply.body)
-        for number, reply in replies.items()
-        if reply.status == 200
-    )
-    refused = sum(reply.status == 429 for reply in replies.values())
-    failed = sum(reply.status not in (200, 429) for reply in replies.values())
+    refused = statuses.count(429)
+    failed = sum(status not in (200, 429) for status in statuses)
     name = f"{n} mixed requests at {rate:.0f}/s, 80 % of peak"
     return [
         at_most(name, "answers other than 200 and 429", failed, 0),

@@ -63,6 +63,14 @@ async def test_without_a_valid_key_nothing_is_answered(
         assert answer.json()["code"] == "unauthorized"
 
 
+async def test_who_is_turned_away_is_counted_under_the_route(guarded: httpx.AsyncClient) -> None:
+    await guarded.post("/embed", json={"inputs": "a"})
+    text = (await guarded.get("/metrics", headers=bearer("first-key"))).text
+    labels = 'method="POST",route="/embed",status_class="4xx"'
+    assert f"maskwright_http_requests_total{{{labels}}} 1.0" in text
+    assert 'maskwright_refused_total{reason="unauthorized"} 1.0' in text
+
+
 @pytest.mark.parametrize("key", ["first-key", "second-key"])
 async def test_each_key_is_let_in(guarded: httpx.AsyncClient, key: str) -> None:
     answer = await guarded.post("/embed", json={"inputs": "a"}, headers=bearer(key))
