@@ -205,6 +205,11 @@ class Protocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._close_after(self.cycle)
 
+    @property
+    def unused(self) -> bool:
+        """Whether its client has connected and sent nothing yet."""
+        return self.cycle is None and self._stage is Stage.IDLE
+
     def close_if_idle(self) -> None:
         """Close a connection on which nothing is asked."""
         answered = self.cycle is None or self.cycle.response_complete

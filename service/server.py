@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 75  # above the 60 s after which proxies let an idle connection go
 BACKLOG = 2048
 FAILED_SECONDS = 3.0  # from a failure to the end of the process, at most
+FIRST_SECONDS = 1.0  # that a new connection has for its first request when the end has come
 SETTLE_SECONDS = 0.05  # what was sent before the end became known is read
 
 
@@ -89,14 +90,26 @@ class Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         await asyncio.sleep(SETTLE_SECONDS)
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, Protocol):
-                connection.close_if_idle()
+        self._close_idle(unused=False)
+        for _ in range(round(FIRST_SECONDS / SETTLE_SECONDS)):
+            if not any(connection.unused for connection in self._connections()):
+                break
+            await asyncio.sleep(SETTLE_SECONDS)
+        self._close_idle(unused=True)
         await self._finish()
         if not self.force_exit:
             await self.lifespan.shutdown()
         if self._admin is not None:
             self._admin.close()
+
+    def _connections(self) -> list[Protocol]:
+        return [c for c in self.server_state.connections if isinstance(c, Protocol)]
+
+    def _close_idle(self, *, unused: bool) -> None:
+        """Close what nothing is asked on; a connection that is new only if `unused`."""
+        for connection in self._connections():
+            if unused or not connection.unused:
+                connection.close_if_idle()
 
     async def _start_admin(self) -> None:
         """Listen on the admin port, if there is one."""

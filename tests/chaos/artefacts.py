@@ -42,14 +42,15 @@ async def _reloads(deployment: Deployment, url: str, pid: int, n: int) -> list[F
     for number in (1, 0):
         await reload(number)
         references.append(_vectors((await client.ask(request)).body))
-    seen, failed, mixed, stopping = [0, 0], 0, 0, asyncio.Event()
+    seen, mixed, stopping = [0, 0], 0, asyncio.Event()
+    failures: list[int | None] = []
 
     async def ask() -> None:
-        nonlocal failed, mixed
+        nonlocal mixed
         while not stopping.is_set():
             reply = await client.ask(request)
             if reply.status != 200:
-                failed += 1
+                failures.append(reply.status)
                 continue
             vectors = _vectors(reply.body)
             of = [i for i in (0, 1) if np.abs(vectors - references[i]).max() < 1e-5]
@@ -69,7 +70,8 @@ async def _reloads(deployment: Deployment, url: str, pid: int, n: int) -> list[F
     name = f"{n} reloads under load"
     return [
         at_most(name, "reloads refused", n_bad, 0),
-        at_most(name, "requests that failed", failed, 0),
+        at_most(name, "requests that failed", len(failures) - failures.count(429), 0),
+        Figure(name, "refused with 429, as too much waited", str(failures.count(429))),
         at_most(name, f"answers of no one model (of {sum(seen)})", mixed, 0),
         at_least(name, "answers of the rarer model", min(seen), 1),
         at_most(name, "growth of memory", 100 * (after / before - 1), 5, " %"),

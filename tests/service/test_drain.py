@@ -84,6 +84,16 @@ def test_what_was_sent_before_the_end_on_many_connections_is_answered() -> None:
         assert server.process.wait(timeout=10) == 0
 
 
+def test_who_has_connected_before_the_end_and_sends_a_moment_later_is_answered() -> None:
+    with server_process() as server, socket.create_connection(address(server)) as client:
+        server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(timeout=0.4)
+        client.sendall(HEAD + BODY)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        assert server.process.wait(timeout=10) == 0
+
+
 async def test_what_takes_longer_than_the_drain_is_told_so_and_the_end_says_that_it_was_cut() -> (
     None
 ):
