@@ -158,16 +158,18 @@ class Server(uvicorn.Server):
 
     async def _close_listeners(self) -> None:
         """Stop listening, but first take what the kernel has accepted in our name."""
-        loop = asyncio.get_running_loop()
+        pending: list[socket.socket] = []
         for server in self.servers:
             kept = _duplicates(server)
             server.close()
             for listening in kept:
                 with listening, contextlib.suppress(BlockingIOError):
                     listening.setblocking(False)
+                    # At one go: whoever is answered in between may come again, without an end.
                     while True:
-                        connection, _ = listening.accept()
-                        await loop.connect_accepted_socket(self._protocol, connection)
+                        pending.append(listening.accept()[0])
+        for connection in pending:
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
 
     def _protocol(self) -> Protocol:
         return Protocol(self.config, self.server_state, self.lifespan.state)
