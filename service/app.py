@@ -1,5 +1,6 @@
 """The application: endpoints, failures, metrics and the model, wired together."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -91,6 +92,7 @@ def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> Fas
     app.state.registry = registry
     app.state.metrics = metrics
     app.state.n_workers = n_workers
+    app.state.scraping = asyncio.Lock()
     app.state.keys = Keys(
         Path(settings.api_keys) if settings.api_keys else None, max_open=settings.max_open_per_key
     )

@@ -15,6 +15,7 @@ async def metrics(request: Request) -> Response:
     """Prometheus metrics, in the classic or the OpenMetrics format by the Accept header."""
     state: Metrics = request.app.state.metrics
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    # Rendering takes milliseconds: not on the event loop.
-    text = await asyncio.to_thread(encode, state.registry)
+    # Rendering takes milliseconds: not on the event loop, and one at a time.
+    async with request.app.state.scraping:
+        text = await asyncio.to_thread(encode, state.registry)
     return Response(text, headers={"content-type": content_type})

@@ -98,7 +98,7 @@ def slow(*, full: bool) -> list[Figure]:
         with server_process("--log-level", "error") as server:
             usual = asyncio.run(_good(server, 4))
             # To read slowly: an answer larger than what the two kernels take over.
-            path = "/metrics" if "-X" in flags else "/embed"
+            path = "/openapi.json" if "-X" in flags else "/embed"
             command = [tool, *flags, "-c", "300", "-r", "100", "-i", "2", "-l", "16", "-p", "3",
                        "-u", server.url + path]  # fmt: skip
             begun = time.monotonic()
