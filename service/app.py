@@ -41,6 +41,7 @@ from service.errors import (
 )
 from service.inference import Service
 from service.lifecycle import Lifecycle
+from service.loop_lag import watch
 from service.metrics import REFUSALS, Metrics
 from service.record import Record, current
 from service.registry import Registry
@@ -190,10 +191,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     )
     app.state.scheduler = scheduler
     app.state.service = Service(registry, scheduler, metrics=app.state.metrics, settings=settings)
+    watching = asyncio.create_task(watch(app.state.metrics.loop_lag_seconds.observe))
     app.state.lifecycle.start()
     yield
     app.state.lifecycle.drain()
     await scheduler.close()
+    watching.cancel()
 
 
 async def _service_error(request: Request, error: Exception) -> Response:

@@ -233,7 +233,7 @@ class Scheduler:
     def _given_up(self, waiting: _Waiting) -> bool:
         """Whether a text's client left, or its deadline will have passed when it is done."""
         if waiting.future.done():
-            self._metrics.cancelled.inc()
+            self._metrics.cancelled.labels("queued").inc()
             return True
         if waiting.deadline is None:
             return False
@@ -271,6 +271,7 @@ class Scheduler:
             queued = batch.begun - member.since
             self._metrics.queue_seconds.labels(batch.graph, batch.runner.name).observe(queued)
             if member.future.done():
+                self._metrics.cancelled.labels("running").inc()
                 continue  # its client left while it ran
             if isinstance(value, ServiceError):
                 self._metrics.failures.labels(value.code, batch.runner.name).inc()

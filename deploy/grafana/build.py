@@ -243,7 +243,7 @@ def refusals() -> list:
             "Cancelled and cut",
             "Texts a second whose client left before they were computed, and texts cut to fit.",
             {
-                "cancelled": rate("maskwright_cancelled_total"),
+                "cancelled, {{stage}}": rate("maskwright_cancelled_total", by="stage"),
                 "cut, {{task}}": rate("maskwright_truncated_total", by="task"),
             },
             unit="cps",
@@ -280,11 +280,19 @@ def process() -> list:
             width=6,
         ),
         lines(
+            "Event loop lag p99",
+            "How late the event loop runs what is due. Above some tens of milliseconds, everything"
+            " waits for something that should not be on it.",
+            {"p99": quantile(0.99, "maskwright_event_loop_lag_seconds")},
+            unit="s",
+            width=6,
+        ),
+        lines(
             "Open files",
             "File descriptors in use, connections among them.",
             {"{{instance}}": series("process_open_fds")},
             unit="short",
-            width=6,
+            width=24,
         ),
     ]
 

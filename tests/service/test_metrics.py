@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest_asyncio
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import REFUSALS, TASKS
+from service.quick_metrics import Counter
 from tests.service.conftest import running
 
 MODEL = "tiny-char-mhsa"
@@ -119,6 +121,17 @@ async def test_both_formats_of_prometheus_are_spoken(one: httpx.AsyncClient) -> 
     modern = await one.get("/metrics", headers=wanted)
     assert modern.headers["content-type"].startswith("application/openmetrics-text")
     assert modern.text.endswith("# EOF\n")
+
+
+def test_what_was_removed_and_comes_back_counts_from_zero() -> None:
+    registry = CollectorRegistry()
+    texts = Counter("texts", "Texts.", ("task",), registry=registry)
+    texts.labels("embed").inc(5)
+    texts.remove("embed")
+    assert registry.get_sample_value("texts_total", {"task": "embed"}) is None
+    texts.labels("embed").inc()
+    texts.labels("embed").inc()
+    assert registry.get_sample_value("texts_total", {"task": "embed"}) == 2
 
 
 async def test_probes_that_are_refused_do_not_count_as_refused_work(app: FastAPI) -> None:

@@ -185,7 +185,7 @@ async def test_a_text_whose_client_left_is_dropped_before_it_is_computed(
     recorder.gate.set()
     await asyncio.gather(*first, stays)
     assert recorder.batches == [[1], ["stays"]]
-    assert counted.registry.get_sample_value("maskwright_cancelled_total") == 1
+    assert counted.registry.get_sample_value("maskwright_cancelled_total", {"stage": "queued"}) == 1
 
 
 class Poisoned(Open):

@@ -1,0 +1,49 @@
+"""Counters and histograms that find their children quickly.
+
+The library's `labels` checks and converts its arguments and takes a lock at each call, which is
+more than half of what counting one request costs.
+"""
+
+from typing import Any
+
+import prometheus_client
+
+
+class Counter(prometheus_client.Counter):
+    """A counter that keeps its children by their label values."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._kept: dict[tuple[str, ...], Counter] = {}
+        super().__init__(*args, **kwargs)
+
+    def labels(self, *values: str) -> "Counter":  # type: ignore[override]
+        """The child of these label values."""
+        child = self._kept.get(values)
+        if child is None:
+            child = self._kept[values] = super().labels(*values)
+        return child
+
+    def remove(self, *values: str) -> None:
+        """Drop the child of these label values."""
+        self._kept.pop(values, None)
+        super().remove(*values)
+
+
+class Histogram(prometheus_client.Histogram):
+    """A histogram that keeps its children by their label values."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._kept: dict[tuple[str, ...], Histogram] = {}
+        super().__init__(*args, **kwargs)
+
+    def labels(self, *values: str) -> "Histogram":  # type: ignore[override]
+        """The child of these label values."""
+        child = self._kept.get(values)
+        if child is None:
+            child = self._kept[values] = super().labels(*values)
+        return child
+
+    def remove(self, *values: str) -> None:
+        """Drop the child of these label values."""
+        self._kept.pop(values, None)
+        super().remove(*values)
