@@ -74,14 +74,14 @@ def test_the_env_file_explains_every_variable_that_the_compose_file_reads() -> N
     assert read <= explained
 
 
-def test_up_without_more_starts_the_gpu_service_with_prometheus_and_grafana() -> None:
+def test_up_without_more_starts_the_gpu_service_and_all_that_watches_it() -> None:
     profiles = re.findall(r"^COMPOSE_PROFILES=(.*)$", (ROOT / ".env").read_text(), re.MULTILINE)
     started = [
         name
         for name, service in SERVICES.items()
         if "profiles" not in service or set(service["profiles"]) & set(profiles)
     ]
-    assert started == ["inference", "prometheus", "grafana"]
+    assert started == ["inference", "prometheus", "alertmanager", "grafana", "gpu-exporter"]
     devices = SERVICES["inference"]["deploy"]["resources"]["reservations"]["devices"]
     assert devices == [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]
 
@@ -96,9 +96,9 @@ def test_the_service_is_stopped_by_force_only_after_its_drain(name: str) -> None
 
 @every_service
 def test_every_published_port_is_on_loopback(name: str) -> None:
-    assert SERVICES[name]["ports"]
-    for port in SERVICES[name]["ports"]:
-        assert port.startswith("127.0.0.1:")
+    for port in SERVICES[name].get("ports", []):
+        address = port["host_ip"] if isinstance(port, dict) else port
+        assert with_defaults(address).split(":")[0] == "127.0.0.1"
 
 
 @every_service
@@ -133,18 +133,29 @@ def test_an_image_is_built_here_or_pinned_to_a_version(name: str) -> None:
         assert f" AS {service['build']['target']}\n" in dockerfile()
         assert (ROOT / service["build"]["dockerfile"]).is_file()
     else:
-        assert re.fullmatch(r"[\w/]+:v?\d+\.\d+\.\d+", service["image"])
+        assert re.fullmatch(r"[\w/.-]+:v?\d+\.\d+\.\d+[\w.-]*", service["image"])
 
 
-def test_prometheus_scrapes_whichever_inference_service_runs() -> None:
+def test_prometheus_scrapes_every_replica_of_whichever_inference_service_runs() -> None:
     prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    targets = prometheus["scrape_configs"][0]["static_configs"][0]["targets"]
-    aliases = SERVICES["inference-cpu"]["networks"]["default"]["aliases"]
+    jobs = {job["job_name"]: job for job in prometheus["scrape_configs"]}
+    (found,) = jobs["maskwright"]["dns_sd_configs"]
     port = re.findall(rf"{variable('port')}=(\d+)", dockerfile())[0]
-    assert aliases == ["inference"]
-    assert targets == [f"inference:{port}"]
+    assert SERVICES["inference-cpu"]["networks"]["default"]["aliases"] == ["inference"]
+    assert (found["names"], found["port"]) == (["inference"], int(port))
     for name in INFERENCE:
         assert with_defaults(SERVICES[name]["ports"][0]) == f"127.0.0.1:8000:{port}"
+    assert jobs["gpu"]["dns_sd_configs"][0]["names"] == ["gpu-exporter"]
+    (alertmanager,) = prometheus["alerting"]["alertmanagers"]
+    name, _, port = alertmanager["static_configs"][0]["targets"][0].partition(":")
+    assert f":{port}" in SERVICES[name]["ports"][0]
+
+
+def test_the_proxy_allows_no_more_than_the_service() -> None:
+    nginx = (DEPLOY / "nginx" / "nginx.conf").read_text()
+    assert "client_max_body_size 1m;" in nginx
+    assert Settings().max_body_bytes == 1 << 20
+    assert "server inference:8000 resolve" in (DEPLOY / "nginx" / "upstream.conf").read_text()
 
 
 def test_telemetry_is_off_and_the_user_is_not_root() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
-from service.metrics import Metrics, ModelFacts
+from tests.deploy.conftest import exposed_labels
 
 GRAFANA = Path(__file__).parents[2] / "deploy" / "grafana"
 DASHBOARD = json.loads((GRAFANA / "dashboards" / "maskwright.json").read_text())
@@ -32,26 +31,9 @@ def queries() -> Iterator[str]:
 
 @pytest.fixture
 def exposed() -> dict[str, set[str]]:
-    """The labels of each sample that a service with one route and a model exposes."""
-    metrics = Metrics(CollectorRegistry())
-    metrics.know_routes([("/embed", "POST")], inference=["/embed"])
-    metrics.know_model(
-        ModelFacts(
-            name="a",
-            mixer="mhsa",
-            sha256="0" * 64,
-            precision="fp32",
-            provider="cpu",
-            provider_requested="cpu",
-            runtime_version="1",
-        )
-    )
-    metrics.watch_queue(depth=lambda: 0.0, cost=lambda: 0.0, capacity=1.0)
-    labels: dict[str, set[str]] = dict(OF_PROMETHEUS)
-    for family in metrics.registry.collect():
-        for sample in family.samples:
-            labels[sample.name] = set(sample.labels) | {"instance"}
-    return labels
+    """The labels of each sample of the service, as Prometheus stores it."""
+    ours = {name: labels | {"instance"} for name, labels in exposed_labels().items()}
+    return ours | OF_PROMETHEUS
 
 
 def test_the_dashboard_is_what_its_source_makes() -> None:
