@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: serve test check chaos soak dev lock clean help
+.PHONY: serve test check chaos soak check-deploy check-deploy-quick dev lock clean help
 
 help:
 	@echo "make serve [MODEL=name-or-directory]   start the service on http://127.0.0.1:8000"
@@ -13,6 +13,7 @@ help:
 	@echo "make chaos [CHAOS=--short]             load, failures and abuse; about half an hour, or two minutes"
 	@echo "make soak                              100,000 requests: memory and latency stay"
 	@echo "make check                             formatting, lint and types"
+	@echo "make check-deploy[-quick]              the image, Compose, rules, dashboards and chart, for real"
 	@echo "make lock                              resolve the locked requirements anew"
 
 serve: $(VENV)/.serve
@@ -34,6 +35,15 @@ chaos: dev
 
 soak: dev
 	$(BIN)/python -m tests.chaos soak
+
+# What it runs for real, it installs when root; see deploy/checks/tools.sh.
+check-deploy: dev
+	deploy/checks/tools.sh
+	PYTHONPATH=. $(BIN)/pytest -p no:cacheprovider deploy/checks $(PYTEST)
+
+check-deploy-quick: dev
+	deploy/checks/tools.sh
+	PYTHONPATH=. $(BIN)/pytest -p no:cacheprovider -m "not slow" deploy/checks $(PYTEST)
 
 dev: $(VENV)/.dev
 

@@ -232,6 +232,7 @@ class Inference:
         self._metrics.texts.labels(self._task, self.model.name).inc(
             self._n_texts - len(self.failed)
         )
+        self._metrics.truncated.labels(self._task, self.model.name).inc(len(self._truncated))
         self._metrics.total_seconds.labels(self._task).observe(seconds["total_seconds"])
         total = str(round(seconds["total_seconds"] * 1000))
         headers = {
@@ -269,7 +270,6 @@ class Inference:
 
     def _count(self, windows: Sequence[Window]) -> None:
         cut = [window.index or 0 for window in windows if window.truncated]
-        self._metrics.truncated.labels(self._task, self.model.name).inc(len(cut))
         self._truncated += cut
         self._n_texts += len(windows) + len(self.failed)
         self._n_characters += sum(len(window.text) for window in windows)

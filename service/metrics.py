@@ -12,6 +12,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from service.exposition import Exposition
 from service.quick_metrics import Counter, Histogram
 
 # About 2x steps, 0.25 ms to 16 s: a quantile is read to within a factor of 2, and a text of a few
@@ -52,6 +53,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self.exposition = Exposition(registry)
         self._known: dict[str, tuple[str, ...]] = {}  # labels of model_info by the model's name
         disable_created_metrics()  # a time stamp beside each counter, which no dashboard reads
         self._process_metrics()

@@ -4,6 +4,7 @@ The library's `labels` checks and converts its arguments and takes a lock at eac
 more than half of what counting one request costs.
 """
 
+from bisect import bisect_left
 from typing import Any
 
 import prometheus_client
@@ -42,6 +43,11 @@ class Histogram(prometheus_client.Histogram):
         if child is None:
             child = self._kept[values] = super().labels(*values)
         return child
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        """Count one amount in its bucket; exemplars are not kept."""
+        self._sum.inc(amount)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
     def remove(self, *values: str) -> None:
         """Drop the child of these label values."""

@@ -3,7 +3,6 @@
 import asyncio
 
 from fastapi import APIRouter, Request, Response
-from prometheus_client.exposition import choose_encoder
 
 from service.metrics import Metrics
 
@@ -14,8 +13,8 @@ router = APIRouter(tags=["state"])
 async def metrics(request: Request) -> Response:
     """Prometheus metrics, in the classic or the OpenMetrics format by the Accept header."""
     state: Metrics = request.app.state.metrics
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    accept = request.headers.get("accept", "")
     # Rendering takes milliseconds: not on the event loop, and one at a time.
     async with request.app.state.scraping:
-        text = await asyncio.to_thread(encode, state.registry)
+        text, content_type = await asyncio.to_thread(state.exposition.render, accept)
     return Response(text, headers={"content-type": content_type})

@@ -4,13 +4,14 @@ import re
 from collections.abc import AsyncIterator
 
 import httpx
+import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import REFUSALS, TASKS
-from service.quick_metrics import Counter
+from service.quick_metrics import Counter, Histogram
 from tests.service.conftest import running
 
 MODEL = "tiny-char-mhsa"
@@ -132,6 +133,21 @@ def test_what_was_removed_and_comes_back_counts_from_zero() -> None:
     texts.labels("embed").inc()
     texts.labels("embed").inc()
     assert registry.get_sample_value("texts_total", {"task": "embed"}) == 2
+
+
+@pytest.mark.parametrize(
+    ("amount", "bucket"), [(0.0, "1.0"), (1.0, "1.0"), (1.1, "2.0"), (9, "+Inf")]
+)
+def test_an_amount_counts_in_the_first_bucket_that_holds_it(amount: float, bucket: str) -> None:
+    registry = CollectorRegistry()
+    waits = Histogram("waits", "Waits.", ("graph",), buckets=(1.0, 2.0), registry=registry)
+    waits.labels("encode").observe(amount)
+    at = {
+        bound: registry.get_sample_value("waits_bucket", {"graph": "encode", "le": bound})
+        for bound in ("1.0", "2.0", "+Inf")
+    }
+    assert next(bound for bound, count in at.items() if count) == bucket
+    assert registry.get_sample_value("waits_sum", {"graph": "encode"}) == amount
 
 
 async def test_probes_that_are_refused_do_not_count_as_refused_work(app: FastAPI) -> None:
