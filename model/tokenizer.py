@@ -88,6 +88,11 @@ class Tokenizer:
             return Encoded(encoding.ids, encoding.offsets)
         return Encoded(encoding.ids, _covering(text, encoding.ids, encoding.offsets, self.mask_id))
 
+    def encode_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts, without prefix and suffix, on every core."""
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
     def encode_corpus(self, text: str) -> NDArray[np.int64]:
         """The ids of a long text, line by line."""
         if self.kind == "char" and MASK not in text:

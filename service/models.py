@@ -110,7 +110,7 @@ class Model:
 
     def run(self, graph: str, payloads: Sequence[Work]) -> Sequence[dict[str, Array] | NonFinite]:
         """The wanted outputs of each text, cropped to it."""
-        inputs = self._padded(payloads)
+        inputs = self.padded(payloads)
         if graph == "attention":
             del inputs["mask_positions"]
         outputs = sorted(frozenset().union(*(work.outputs for work in payloads)))
@@ -152,7 +152,7 @@ class Model:
         for length in lengths:
             self.run("encode", [Work([self.tokenizer.mask_id] * length, wanted, (0,))])
 
-    def _padded(self, payloads: Sequence[Work]) -> dict[str, Array]:
+    def padded(self, payloads: Sequence[Work]) -> dict[str, Array]:
         """One batch as the graphs' inputs, lengths rounded up to limit the number of shapes."""
         lengths = np.array([len(work.ids) for work in payloads], np.int64)
         n_tokens = min(-(-int(lengths.max()) // LENGTH_STEP) * LENGTH_STEP, self.max_tokens)
