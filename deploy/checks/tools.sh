@@ -24,7 +24,10 @@ if ((${#missing[@]})); then
 fi
 if [ ! -e .tools/.python ] || [ deploy/checks/tools.sh -nt .tools/.python ]; then
     python3 -m venv .tools/venv
-    .tools/venv/bin/pip install --quiet checkov==3.2.* kubernetes-validate==1.37.* cyclonedx-bom==7.*
+    # uv, of the dev extra: pip takes a quarter of an hour to find versions that fit together.
+    for tool in checkov==3.2.* kubernetes-validate==1.37.* cyclonedx-bom==7.*; do
+        .venv/bin/uv pip install --quiet --python .tools/venv/bin/python "$tool"
+    done
     touch .tools/.python
 fi
 if [ ! -e .tools/.node ] || [ deploy/checks/tools.sh -nt .tools/.node ]; then

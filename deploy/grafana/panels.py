@@ -54,7 +54,7 @@ def lines(
     A legend that ends in "capacity" is drawn as a bound: red and dashed.
     """
     panel = _framed(Timeseries(), title, about, unit=unit, width=width, limits=limits)
-    for ref_id, (legend, query) in zip("ABC", queries.items(), strict=False):
+    for ref_id, (legend, query) in zip("ABCD", queries.items(), strict=False):
         panel.with_target(_target(query, ref_id=ref_id, legend=legend))
     stacking = options.StackingMode.NORMAL if stacked else options.StackingMode.NONE
     style = options.GraphTresholdsStyleMode
@@ -95,9 +95,9 @@ def buckets(title: str, about: str, query: str, *, unit: str) -> heatmap.Panel:
     )
 
 
-def facts(title: str, about: str, queries: Sequence[str]) -> table.Panel:
+def facts(title: str, about: str, queries: Sequence[str], *, width: int = 20) -> table.Panel:
     """A row for each instance, with the labels of all queries as its columns."""
-    panel = _framed(table.Panel(), title, about, unit="none", width=20)
+    panel = _framed(table.Panel(), title, about, unit="none", width=width)
     hidden = {"Time": True}
     for ref_id, query in zip("ABC", queries, strict=False):
         target = _target(query, ref_id=ref_id, legend="").format(PromQueryFormat.TABLE)

@@ -1,9 +1,29 @@
-"""The few shapes of PromQL that the dashboard is made of, over the instances chosen in it."""
+"""The few shapes of PromQL that dashboards are made of, over the instances and models chosen."""
+
+import re
+
+OF_A_MODEL = re.compile(
+    r"maskwright_(texts_total|truncated_total|tokens_total|failures_total|model_info"
+    r"|(queue|run)_seconds(_\w+)?)"
+)
 
 
 def series(metric: str, *, where: str = "") -> str:
     """The metric as it is."""
-    return f'{metric}{{instance=~"$instance"{", " + where if where else ""}}}'
+    chosen = ['instance=~"$instance"']
+    if OF_A_MODEL.fullmatch(metric):
+        chosen.append('model=~"$model"')
+    return f"{metric}{{{', '.join(chosen + [where] * bool(where))}}}"
+
+
+def gpu(metric: str) -> str:
+    """A figure of the chosen GPUs."""
+    return f'{metric}{{gpu=~"$gpu"}}'
+
+
+def model_facts(labels: str) -> str:
+    """1 for each loaded model, with these labels."""
+    return f"max by ({labels}) ({series('maskwright_model_info')})"
 
 
 def rate(metric: str, *, by: str = "", where: str = "") -> str:
