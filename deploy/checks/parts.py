@@ -42,6 +42,7 @@ def wait_until(true: Callable[[], Any], *, seconds: float, what: str) -> float:
 def process(*command: str | Path, log: Path, ready: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """A program, until the end of the block; `ready` is the address to wait for."""
     environment = {**os.environ, "ORT_DISABLE_TELEMETRY": "1", "no_proxy": "*"}
+    environment["PATH"] += ":/usr/sbin"
     with log.open("ab") as output:
         started = subprocess.Popen(
             list(map(str, command)), stdout=output, stderr=output, env=environment, cwd=log.parent

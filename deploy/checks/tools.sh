@@ -25,7 +25,7 @@ fi
 if [ ! -e .tools/.python ] || [ deploy/checks/tools.sh -nt .tools/.python ]; then
     python3 -m venv .tools/venv
     # uv, of the dev extra: pip takes a quarter of an hour to find versions that fit together.
-    for tool in checkov==3.2.* kubernetes-validate==1.37.* cyclonedx-bom==7.*; do
+    for tool in checkov==3.2.* kubernetes-validate==1.37.*; do
         .venv/bin/uv pip install --quiet --python .tools/venv/bin/python "$tool"
     done
     touch .tools/.python
