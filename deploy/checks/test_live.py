@@ -180,9 +180,9 @@ def test_a_scrape_is_answered_within_ten_milliseconds(scratch: Path) -> None:
                 client.get(f"http://127.0.0.1:{port}/metrics").raise_for_status()
                 seconds.append(time.perf_counter() - begun)
             rounds.append((statistics.quantiles(seconds, n=100)[98], statistics.median(seconds)))
-    p99, median = min(rounds)
-    print(f"\nscrape: p50 {median * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")
-    assert p99 < 0.010
+    (p99, median), pace = min(rounds), min(slowness() for _ in range(40))
+    print(f"\nscrape: p50 {median * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, core at {pace:.2f}")
+    assert p99 / pace < 0.010
 
 
 def test_the_queue_was_seen_while_it_was_full(observed: Observed) -> None:
