@@ -235,16 +235,24 @@ class Protocol(HttpToolsProtocol):
 
     def _watch_reader(self) -> None:
         if self._read_timer is None and (left := self._undelivered()):
-            self._read_timer = self.loop.call_later(READ_CHECK_SECONDS, self._check_reader, left)
+            self._read_timer = self.loop.call_later(
+                READ_CHECK_SECONDS, self._check_reader, left, self._n_written() - left
+            )
 
-    def _check_reader(self, before: int) -> None:
-        """Let a client go that has read next to nothing since the last look."""
+    def _check_reader(self, left: int, taken: int) -> None:
+        """Let a client go that has taken next to nothing of `left` bytes since the last look.
+
+        What it took is counted over all answers: the newest may be on its way at either look.
+        """
         self._read_timer = None
-        left = self._undelivered()
-        if left and before - left < min(READ_BYTES, before / 2):
+        now = self._n_written() - self._undelivered()
+        if now - taken < min(READ_BYTES, left / 2):
             self.transport.abort()
         else:
             self._watch_reader()
+
+    def _n_written(self) -> int:
+        return cast(LingeringTransport, self.transport).n_written
 
     def _undelivered(self) -> int:
         """Bytes that the client has not taken: ours, and the kernel's for it."""

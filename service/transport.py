@@ -24,6 +24,7 @@ class LingeringTransport(asyncio.Transport):
         self._transport, self._receiving = transport, receiving
         self._loop = asyncio.get_running_loop()
         self._closing = False
+        self.n_written = 0  # bytes, in all
 
     def close(self) -> None:
         """Close now, or once the client has taken the answer."""
@@ -50,6 +51,7 @@ class LingeringTransport(asyncio.Transport):
     def write(self, data: "bytes | bytearray | memoryview") -> None:
         """Send."""
         if not self._closing:
+            self.n_written += len(data)
             self._transport.write(data)
 
     def pause_reading(self) -> None:
