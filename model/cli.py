@@ -119,8 +119,10 @@ def _out(options: argparse.Namespace) -> Path:
 
 def _run(options: argparse.Namespace) -> Run:
     preset = PRESETS[options.preset]
-    recipe = dataclasses.replace(preset.recipe, **_given(options, *RECIPE))
-    recipe = dataclasses.replace(recipe, row_lengths=tuple(recipe.row_lengths))
+    given = _given(options, *RECIPE)
+    if "row_lengths" in given:
+        given["row_lengths"] = tuple(given["row_lengths"])
+    recipe = dataclasses.replace(preset.recipe, **given)
     corpus = _text(options)
     tokenizer = _vocabulary(corpus, recipe.tokenizer, recipe.vocab_size)
     config = dataclasses.replace(preset, recipe=recipe).encoder_config(
