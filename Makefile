@@ -4,12 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: serve test check chaos soak check-deploy check-deploy-quick dev lock clean help
+LABML := .venv-labml
+
+.PHONY: serve test check bench-train chaos soak check-deploy check-deploy-quick dev lock clean help
 
 help:
 	@echo "make serve [MODEL=name-or-directory]   start the service on http://127.0.0.1:8000"
 	@echo "make test                              run the tests"
 	@echo "make dev                               install what training, exporting and tests need"
+	@echo "make bench-train                       the trainer against labml's experiment; about an hour"
 	@echo "make chaos [CHAOS=--short]             load, failures and abuse; about half an hour, or two minutes"
 	@echo "make soak                              100,000 requests: memory and latency stay"
 	@echo "make check                             formatting, lint and types"
@@ -29,6 +32,16 @@ check: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# labml runs in an environment of its own; what its distributions require beyond this is not used.
+bench-train: dev $(LABML)/.labml
+	$(BIN)/python -m tests.bench.train $(or $(CHECKS),all)
+
+$(LABML)/.labml:
+	$(PYTHON) -m venv $(LABML)
+	$(LABML)/bin/pip install --quiet torch==2.13.0 numpy einops pyyaml gitpython requests
+	$(LABML)/bin/pip install --quiet --no-deps labml-nn==0.5.1 'labml<0.5' labml-helpers
+	@touch $@
 
 chaos: dev
 	$(BIN)/python -m tests.chaos $(CHAOS)

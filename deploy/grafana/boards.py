@@ -84,8 +84,11 @@ def traffic() -> list:
         ),
         lines(
             "Requests in flight",
-            "Requests being answered at this moment.",
-            {"{{instance}}": series("maskwright_http_requests_in_flight")},
+            "Requests being answered at this moment, and connections that are open.",
+            {
+                "{{instance}}": series("maskwright_http_requests_in_flight"),
+                "{{instance}}, connections": series("maskwright_http_connections"),
+            },
             unit="short",
             width=6,
         ),
@@ -243,10 +246,11 @@ def refusals() -> list:
         lines(
             "Failures",
             "Texts a second that failed after they were admitted, and batches that failed and ran"
-            " again text by text. Above 0, read the log.",
+            " again text by text, and workers that died or hang. Above 0, read the log.",
             {
                 "{{reason}}": rate("maskwright_failures_total", by="reason"),
                 "batch retries": rate("maskwright_batch_retries_total"),
+                "workers lost": rate("maskwright_workers_lost_total"),
             },
             unit="cps",
         ),

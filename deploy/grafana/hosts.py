@@ -15,6 +15,7 @@ def process() -> list:
             {
                 "{{instance}} ready": series("maskwright_ready"),
                 "{{instance}} draining": series("maskwright_draining"),
+                "reloads, {{outcome}}": rate("maskwright_reloads_total", by="outcome"),
             },
             unit="none",
             width=6,
