@@ -59,9 +59,11 @@ async def test_tokens_and_their_offsets_belong_to_the_text_whatever_its_script(
         )
         (bare,) = await post(client, "/tokenize", inputs=MIXED, add_special_tokens=False)
         assert bare == inner
-        if tokenizer == "bpe":
-            ids = [[token["id"] for token in tokens]]
-            assert await post(client, "/decode", ids=ids) == [MIXED]
+        if tokenizer == "bpe":  # which knows every character; a mask takes the space before it
+            text = MIXED.removesuffix("\n[MASK]")
+            (tokens,) = await post(client, "/tokenize", inputs=text)
+            ids = [token["id"] for token in tokens]
+            assert await post(client, "/decode", ids=ids) == [text]
 
 
 async def test_decoding_the_ids_of_a_text_gives_the_text(client: httpx.AsyncClient) -> None:
