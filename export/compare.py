@@ -35,6 +35,8 @@ def compare(
     subjects: Sequence[Subject], *, data: Sequence[Path] | None, length: int | None = None
 ) -> list[Compared]:
     """Score each; then time all of them, one after another in each round, as machines drift."""
+    if length is None:  # the same windows for all, or their losses say nothing of each other
+        length = min(64, *(s.guesser.max_tokens - s.guesser.tokenizer.n_wrap for s in subjects))
     scores = [evaluate(s.guesser, held_out_ids(s, data), length=length) for s in subjects]
     longest = min(s.guesser.max_tokens for s in subjects)
     lengths = sorted({n for n in (8, 16, 32, 64, 128, 256, 512) if n < longest} | {longest})

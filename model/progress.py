@@ -24,7 +24,8 @@ class Progress:
     """
 
     def __init__(self, *, shown: bool) -> None:
-        self._console = Console(stderr=True, quiet=not shown)
+        # A text's ":dog:" is no emoji.
+        self._console = Console(stderr=True, quiet=not shown, emoji=False)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -74,22 +75,25 @@ class Progress:
             self._board = TensorBoard(board)
         total = recipe.seconds or recipe.steps
         bar = self._bars.add_task("training", total=total, figures="")
-        n_scores = 0
+        told: int | None = None
 
         def tell(step: int, record: Record) -> None:
-            nonlocal n_scores
+            nonlocal told
             loss, speed = record.train[-1][1], f"{record.tokens_per_second:,.0f} tokens/s"
             done = record.step_seconds if recipe.seconds else step
             figures = f"step {step:,}  loss {loss:.3f}  {speed}"
             self._bars.update(bar, completed=done, figures=figures)
-            new = zip(record.held_out[n_scores:], record.samples[n_scores:], strict=True)
-            for (at, score), (_, text) in new:
+            # A resumed run's record holds scores that were shown when they were made.
+            told = step - recipe.log_every if told is None else told
+            for (at, score), (_, text) in zip(record.held_out, record.samples, strict=True):
+                if at <= told:
+                    continue
                 self._console.print(
                     f"step {at}: training loss {loss:.3f}, held-out {score}, {speed}",
                     soft_wrap=True,
                 )
                 self._console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
-            n_scores = len(record.held_out)
+            told = step
             if self._board is not None:
                 self._board.tell(step, record)
 

@@ -122,7 +122,7 @@ def _write_shards(
     def write(ids: NDArray[Any]) -> None:
         try:
             with (directory / _shard_name(len(lengths))).open("wb") as file:
-                ids.tofile(file)
+                file.write(ids.data)  # numpy's own tofile misses a disk that fills at the end
         except OSError as cause:
             raise OSError(f"{directory} cannot take the tokens of {name}: {cause}") from cause
         lengths.append(len(ids))

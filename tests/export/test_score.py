@@ -1,4 +1,4 @@
-"""The commands that score and compare checkpoints and artefacts."""
+"""The command that scores checkpoints and artefacts."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from export import compare
 from export.score import evaluate, load_subject, main
 from model.checkpoint import save_checkpoint
 from model.corpus import shipped
@@ -97,26 +96,3 @@ def test_a_run_on_another_text_is_not_scored_on_the_shipped_one(
     assert main([str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert "run was trained on diary.txt; give its text with --data" in said
-
-
-def test_both_mixers_stand_side_by_side_in_a_table_and_a_plot(
-    tmp_path: Path, data: Path, char_tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [
-        run_of(mixer, char_tokenizer, tmp_path / mixer, n_parameters=1234, step=5)
-        for mixer in ("mhsa", "mlp_mixer")
-    ]
-    plot = tmp_path / "both.png"
-    arguments = [*map(str, runs), "--data", str(data), "--length", "8", "--plot", str(plot)]
-    assert compare.main(arguments) == 0
-    said = capsys.readouterr().out
-    for row in ("mhsa", "mlp_mixer", "1,234", "forward, tokens/s at 32", "loss at 16 tokens"):
-        assert row in said
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-def test_what_cannot_be_compared_is_said_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert compare.main([str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

@@ -1,6 +1,9 @@
 """Texts in pieces: the same text as in one, and what cannot be read."""
 
 import lzma
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,9 +78,7 @@ def test_a_tenth_is_held_out_but_no_more_than_can_be_scored() -> None:
 def test_a_sample_is_spread_over_the_training_text() -> None:
     streamed = StreamedCorpus("x", lambda: iter(["ab", "cd"] * 50), "none")
     assert "".join(sampled(streamed, n_characters=200)) == ("abcd" * 50)[:180]
-    assert "".join(sampled(streamed, n_characters=60)) == "abcdab" * 0 + "".join(
-        (["ab", "cd"] * 45)[::3]
-    )
+    assert "".join(sampled(streamed, n_characters=60)) == "".join((["ab", "cd"] * 45)[::3])
 
 
 def test_a_column_of_a_parquet_file_is_a_text_line_by_line(tmp_path: Path) -> None:
@@ -92,9 +93,30 @@ def test_a_column_of_a_parquet_file_is_a_text_line_by_line(tmp_path: Path) -> No
         dataset(str(path), column="text")
 
 
-def test_a_data_set_that_is_not_there_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_set_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     with pytest.raises(ValueError, match=r"dataset '.*none.parquet' cannot be loaded: "):
         dataset(str(tmp_path / "none.parquet"), column="text")
+
+
+def test_a_data_set_that_only_the_hub_has_is_one_clear_error_without_a_network(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("datasets")
+    code = (
+        "from model.streams import dataset\n"
+        "try: dataset('nobody/nothing', column='text')\n"
+        "except ValueError as error: print(error)\n"
+    )
+    # The library reads its settings once, when it is imported.
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | offline, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("dataset 'nobody/nothing' cannot be loaded: "), done.stderr
+
+
+def test_without_the_library_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as Python has it where it is missing
+    with pytest.raises(ValueError, match=r"pip install 'maskwright\[datasets\]'"):
+        dataset("some.parquet", column="text")

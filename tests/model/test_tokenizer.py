@@ -212,8 +212,13 @@ def test_a_corpus_has_the_ids_of_its_lines_in_order(
     assert tokenizers[kind].encode_corpus(text).tolist() == expected
 
 
-def test_a_corpus_of_characters_has_the_ids_of_the_text_whole(char_tokenizer: Tokenizer) -> None:
-    text = "To be,\r\nor\x0bnot\u2028to\x85be\n\n"
+@examples
+@given(text=st.lists(st.one_of(texts, st.sampled_from([MASK, "\n", "\U00010000"]))).map("".join))
+@example("To be,\r\nor\x0bnot\u2028to\x85be\n\n")
+@example("漢\U0010ffff[MASK]\n[MA\nSK]")
+def test_a_corpus_of_characters_has_the_ids_of_the_text_whole(
+    char_tokenizer: Tokenizer, text: str
+) -> None:
     assert char_tokenizer.encode_corpus(text).tolist() == char_tokenizer.encode(text).ids
 
 

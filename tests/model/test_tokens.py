@@ -1,6 +1,9 @@
 """Runs of token ids: rows across shards, and shards that are written once."""
 
 import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from model.corpus import Corpus, shipped
 from model.streams import StreamedCorpus
-from model.tokenizer import Tokenizer
+from model.tokenizer import TRAINERS, Tokenizer
 from model.tokens import INDEX, Tokens, tokenised
 from tests.model.conftest import examples
 
@@ -74,4 +77,49 @@ def test_a_shard_that_was_cut_is_refused_by_its_path(
     (shard,) = tmp_path.rglob("*.bin")
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"{shard} has 8,099 bytes, not 8,100; delete "):
+        tokenised(streamed(), char_tokenizer, cache=tmp_path)
+
+
+@contextmanager
+def files_of_at_most(n_bytes: int) -> Iterator[None]:
+    """Within it a longer file cannot be written, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room", [100, 5000])  # 5000: it fills within the last block
+def test_a_full_disk_is_told_with_the_directory_and_leaves_no_index(
+    char_tokenizer: Tokenizer, tmp_path: Path, room: int
+) -> None:
+    said = f"{tmp_path}/tokens/.* cannot take the tokens of pieces: "
+    with pytest.raises(OSError, match=said), files_of_at_most(room):
+        tokenised(streamed(), char_tokenizer, cache=tmp_path)
+    assert not list(tmp_path.rglob(INDEX))
+    assert len(tokenised(streamed(), char_tokenizer, cache=tmp_path)) == 8100
+
+
+@pytest.mark.parametrize(("n_ids", "dtype"), [(256, "uint8"), (257, "uint16")])
+def test_shards_are_of_the_smallest_type_that_holds_the_vocabulary(
+    tmp_path: Path, n_ids: int, dtype: str
+) -> None:
+    text = "".join(chr(0x4E00 + i) for i in range(n_ids - 3))  # three ids are special
+    tokenizer = TRAINERS["char"]([text])
+    made = StreamedCorpus("x", lambda: iter([text[::-1]] * 10), "none")
+    tokens = tokenised(made, tokenizer, cache=tmp_path)
+    (index,) = tmp_path.rglob(INDEX)
+    assert json.loads(index.read_text())["dtype"] == dtype
+    assert tokens.rows(np.array([0]), 2).tolist() == [[n_ids - 1, n_ids - 2]]
+
+
+def test_a_shard_that_is_missing_is_refused_by_its_path(
+    char_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    tokenised(streamed(), char_tokenizer, cache=tmp_path, shard_tokens=5000)
+    shard = max(tmp_path.rglob("*.bin"))
+    shard.unlink()
+    with pytest.raises(ValueError, match=f"{shard} has 0 bytes, not 3,100; delete "):
         tokenised(streamed(), char_tokenizer, cache=tmp_path)
