@@ -85,9 +85,12 @@ class Progress:
             self._bars.update(bar, completed=done, figures=figures)
             # A resumed run's record holds scores that were shown when they were made.
             told = step - recipe.log_every if told is None else told
-            for (at, score), (_, text) in zip(record.held_out, record.samples, strict=True):
-                if at <= told:
-                    continue
+            scored = [
+                (at, score, text)
+                for (at, score), (_, text) in zip(record.held_out, record.samples, strict=True)
+                if at > told
+            ]
+            for at, score, text in scored:
                 self._console.print(
                     f"step {at}: training loss {loss:.3f}, held-out {score}, {speed}",
                     soft_wrap=True,
@@ -95,6 +98,6 @@ class Progress:
                 self._console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
             told = step
             if self._board is not None:
-                self._board.tell(step, record)
+                self._board.tell(step, record, scored)
 
         return tell

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,19 +145,16 @@ class TensorBoard:
                 "--tensorboard needs TensorBoard: pip install 'maskwright[tensorboard]'"
             ) from None
         self._writer = SummaryWriter(str(directory))
-        self._n_scores = 0
 
-    def tell(self, step: int, record: Record) -> None:
-        """Write what is new in `record`."""
+    def tell(self, step: int, record: Record, scored: Sequence[tuple[int, Score, str]]) -> None:
+        """Write the newest training loss, and `scored`: (step, score, sample) of what is new."""
         self._writer.add_scalar("loss/training", record.train[-1][1], step)
         self._writer.add_scalar("tokens_per_second", record.tokens_per_second, step)
-        for at, score in record.held_out[self._n_scores :]:
+        for at, score, sample in scored:
             self._writer.add_scalar("loss/held_out", score.loss, at)
             self._writer.add_scalar("held_out/top1", score.accuracy, at)
             self._writer.add_scalar("held_out/top5", score.top5, at)
-        for at, text in record.samples[self._n_scores :]:
-            self._writer.add_text("filled", text, at)
-        self._n_scores = len(record.held_out)
+            self._writer.add_text("filled", sample, at)
 
     def close(self) -> None:
         """Write what waits."""

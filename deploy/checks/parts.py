@@ -91,7 +91,7 @@ class Prometheus:
 
 def at_pace(seconds: str, pace: float) -> str:
     """A duration of a rule file, divided."""
-    number, unit = re.fullmatch(r"(\d+)([smh])", seconds).groups()  # type: ignore[union-attr]
+    number, unit = re.fullmatch(r"(\d+)([smh])", seconds).groups()
     whole = int(number) * {"s": 1, "m": 60, "h": 3600}[unit] / pace
     return f"{max(1, round(whole))}s"
 

@@ -17,7 +17,20 @@ from deploy.checks.parts import wait_until
 from service.models import Work, load_model
 
 MODEL, N_LINES, SAMPLE = "shakespeare-mhsa", 200_000, 20_000
-WORDS = "to be or not that is the question whether tis nobler in mind to suffer slings".split()  # noqa: SIM905
+WORDS = (
+    "to",
+    "be",
+    "or",
+    "not",
+    "that",
+    "is",
+    "the",
+    "question",
+    "whether",
+    "nobler",
+    "in",
+    "mind",
+)
 
 
 def lines() -> list[str]:

@@ -60,13 +60,13 @@ def test_a_replica_that_is_killed_and_a_rolling_restart_cost_no_client_an_error(
             first.send_signal(signal.SIGKILL)
             await asyncio.sleep(3)
             with_first = replica(0)
-            await asyncio.to_thread(with_first.__enter__)  # type: ignore[attr-defined]
+            await asyncio.to_thread(with_first.__enter__)
             await asyncio.sleep(3)
             # A rolling restart: the second goes by SIGTERM, comes back, then the first.
             for number, old in ((1, with_second), (0, with_first)):
-                await asyncio.to_thread(old.__exit__, None, None, None)  # type: ignore[attr-defined]
+                await asyncio.to_thread(old.__exit__, None, None, None)
                 new = replica(number)
-                await asyncio.to_thread(new.__enter__)  # type: ignore[attr-defined]
+                await asyncio.to_thread(new.__enter__)
                 started.append(new)
                 await asyncio.sleep(3)
             over.set()
@@ -74,15 +74,15 @@ def test_a_replica_that_is_killed_and_a_rolling_restart_cost_no_client_an_error(
 
     started: list[object] = []
     with_first, with_second = replica(0), replica(1)
-    first = with_first.__enter__()  # type: ignore[attr-defined]
-    with_second.__enter__()  # type: ignore[attr-defined]
+    first = with_first.__enter__()
+    with_second.__enter__()
     with process(*command, log=tmp_path / "nginx.log"):
         try:
             asyncio.run(load_and_break())
             check_the_door(url, tmp_path)
         finally:
             for context in started:
-                context.__exit__(None, None, None)  # type: ignore[attr-defined]
+                context.__exit__(None, None, None)
     print(f"\n{sum(answers.values())} requests: {dict(answers)}")
     assert set(answers) == {200}
     assert answers[200] > 100

@@ -242,7 +242,6 @@ def check_memory(bench: "Bench") -> None:
         environment = os.environ | {"XDG_CACHE_HOME": directory}
         more = ["--text", str(text), "--steps", "50", "--eval-every", "50"]
         command = [
-            "/usr/bin/env",
             sys.executable,
             "-c",
             _PEAK,

@@ -125,14 +125,14 @@ async def _restart_each(
         for at in (first, second):
             context, server = running[at]
             statuses.append(await asyncio.to_thread(server.stop))
-            context.__exit__(None, None, None)  # type: ignore[attr-defined]
+            context.__exit__(None, None, None)
             running[at] = await asyncio.to_thread(start, at)
             await asyncio.sleep(1.5)  # nginx tries it again after its fail_timeout
     stopping.set()
     replies = await loading
     for context, server in running.values():
         statuses.append(await asyncio.to_thread(server.stop))
-        context.__exit__(None, None, None)  # type: ignore[attr-defined]
+        context.__exit__(None, None, None)
     return replies, statuses
 
 

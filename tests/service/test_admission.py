@@ -10,9 +10,7 @@ from service.errors import DeadlineExceeded, Overloaded
 
 def admission(**changed: float) -> Admission:
     """One worker that takes 1 ms for a unit of cost; a second may be waited."""
-    made = Admission(
-        **{"max_wait_seconds": 1.0, "max_queue_cost": 1e9, "n_workers": 1} | changed  # type: ignore[arg-type]
-    )
+    made = Admission(**{"max_wait_seconds": 1.0, "max_queue_cost": 1e9, "n_workers": 1} | changed)
     made.measured(1000, 1.0)
     return made
 

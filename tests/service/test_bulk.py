@@ -50,7 +50,7 @@ def test_every_text_has_its_row_in_order_and_its_own_vector(
         assert row["truncated"] == (len(ids) > room)
         work = Work(model.tokenizer.wrap(ids[:room]), frozenset({"pooled_mean"}))
         (alone,) = model.run("encode", [work])
-        vector = alone["pooled_mean"]  # type: ignore[index]
+        vector = alone["pooled_mean"]
         expected = vector / np.linalg.norm(vector)
         assert np.abs(np.array(row["vector"]) - expected).max() <= 1e-5
     assert (done.texts, done.empty, done.truncated) == (42, 7, 7)

@@ -88,11 +88,11 @@ class Wrong(Model):
     def verify(self) -> None:
         run = self.engine.run
         if self.off:
-            self.engine.run = lambda *args: [a + np.float32(1e-3) for a in run(*args)]  # type: ignore[method-assign,assignment]
+            self.engine.run = lambda *args: [a + np.float32(1e-3) for a in run(*args)]
         try:
             super().verify()
         finally:
-            self.engine.run = run  # type: ignore[method-assign]
+            self.engine.run = run
 
 
 async def test_a_model_that_answers_wrongly_is_not_ready_and_says_which_output_is_off(

@@ -49,7 +49,7 @@ class Deployment:
         return ("--model", f"served={self.current}", "--admin-port", port)
 
     def reload(self, **options: object) -> httpx.Response:
-        return httpx.post(f"{self.admin}/admin/reload", timeout=60, **options)  # type: ignore[arg-type]
+        return httpx.post(f"{self.admin}/admin/reload", timeout=60, **options)
 
 
 @pytest.fixture

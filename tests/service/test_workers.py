@@ -53,7 +53,7 @@ def scheduler_of(failures: list[str], **options: Any) -> Scheduler:
 
 
 async def test_a_poisoned_text_among_sixteen_harms_none_of_the_others_a_thousand_times() -> None:
-    runner, failures = Faulty(), []  # type: ignore[var-annotated]
+    runner, failures = Faulty(), []
     scheduler = scheduler_of(failures)
     for round_ in range(1000):
         payloads: list[Any] = [(round_, n) for n in range(16)]
@@ -73,7 +73,7 @@ async def test_a_poisoned_text_among_sixteen_harms_none_of_the_others_a_thousand
 
 @of_threads_that_end
 async def test_the_texts_of_a_worker_that_dies_are_told_and_another_takes_its_place() -> None:
-    runner, failures = Faulty(), []  # type: ignore[var-annotated]
+    runner, failures = Faulty(), []
     scheduler = scheduler_of(failures)
     for _ in range(MAX_DEATHS):
         dead, other = scheduler.submit([runner.item("die"), runner.item("other", 100)])
@@ -86,7 +86,7 @@ async def test_the_texts_of_a_worker_that_dies_are_told_and_another_takes_its_pl
 
 @of_threads_that_end
 async def test_workers_that_die_again_and_again_end_the_process() -> None:
-    runner, failures = Faulty(), []  # type: ignore[var-annotated]
+    runner, failures = Faulty(), []
     scheduler = scheduler_of(failures)
     for _ in range(MAX_DEATHS + 1):
         with pytest.raises(Internal):
@@ -98,7 +98,7 @@ async def test_workers_that_die_again_and_again_end_the_process() -> None:
 
 
 async def test_a_batch_that_hangs_is_given_up_with_all_that_no_worker_will_take() -> None:
-    runner, failures = Faulty(), []  # type: ignore[var-annotated]
+    runner, failures = Faulty(), []
     scheduler = scheduler_of(failures, hang_seconds=0.5)
     hung, queued = scheduler.submit([runner.item("hang"), runner.item("queued", 100)])
     with pytest.raises(Internal):
@@ -111,7 +111,7 @@ async def test_a_batch_that_hangs_is_given_up_with_all_that_no_worker_will_take(
 
 
 async def test_what_runs_beside_a_batch_that_hangs_is_answered() -> None:
-    runner, failures = Faulty(), []  # type: ignore[var-annotated]
+    runner, failures = Faulty(), []
     scheduler = scheduler_of(failures, hang_seconds=0.5, n_workers=2)
     hung = scheduler.submit([runner.item("hang")])[0]
     assert (await scheduler.submit([runner.item("fine")])[0]).value == "fine"
@@ -121,7 +121,7 @@ async def test_what_runs_beside_a_batch_that_hangs_is_answered() -> None:
 
 
 async def test_what_cannot_be_done_by_its_deadline_is_not_computed() -> None:
-    runner, failures = Faulty(), []  # type: ignore[var-annotated]
+    runner, failures = Faulty(), []
     scheduler = scheduler_of(failures)
     first = scheduler.submit([runner.item("hang")])
     late = scheduler.submit([runner.item("late")], deadline=time.perf_counter() + 0.05)
