@@ -17,6 +17,7 @@ from model.corpus import shipped
 from model.encoder import Encoder
 from model.mixers import MIXERS
 from model.tokenizer import TRAINERS, Tokenizer
+from service.metrics import ModelFacts
 
 torch.set_num_threads(1)
 
@@ -35,6 +36,19 @@ def random_encoder(mixer: str, *, vocab_size: int, **fields: object) -> Encoder:
 def tiny_checkpoint(mixer: str, tokenizer: Tokenizer) -> Checkpoint:
     """A run that was never trained."""
     return Checkpoint(random_encoder(mixer, vocab_size=tokenizer.vocab_size), tokenizer, {})
+
+
+def model_facts(name: str) -> ModelFacts:
+    """What the metrics know of a served model."""
+    return ModelFacts(
+        name=name,
+        mixer="mhsa",
+        sha256="0" * 64,
+        precision="fp32",
+        provider="cpu",
+        provider_requested="cpu",
+        runtime_version="1",
+    )
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.exposition import choose_encoder
 
-from service.metrics import Metrics, ModelFacts
+from service.metrics import Metrics
+from tests.conftest import model_facts
 
 ACCEPTS = {
     "nothing said": "",
@@ -23,17 +24,7 @@ ACCEPTS = {
 def metrics() -> Metrics:
     metrics = Metrics(CollectorRegistry())
     metrics.know_routes([("/embed", "POST")], inference=["/embed"])
-    metrics.know_model(
-        ModelFacts(
-            name='a"b\\c',
-            mixer="mhsa",
-            sha256="0" * 64,
-            precision="fp32",
-            provider="cpu",
-            provider_requested="cpu",
-            runtime_version="1",
-        )
-    )
+    metrics.know_model(model_facts('a"b\\c'))
     metrics.watch_queue(depth=lambda: 3.0, cost=lambda: 0.1, capacity=1e7)
     metrics.http_seconds.labels("/embed").observe(0.0031)
     Counter("odd", 'A "quoted" word,\na second line and a \\.', registry=metrics.registry).inc()
