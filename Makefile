@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 
 LABML := .venv-labml
 
-.PHONY: serve test check bench-train chaos soak check-deploy check-deploy-quick dev lock clean help
+.PHONY: serve test check bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
 
 help:
 	@echo "make serve [MODEL=name-or-directory]   start the service on http://127.0.0.1:8000"
 	@echo "make test                              run the tests"
 	@echo "make dev                               install what training, exporting and tests need"
 	@echo "make bench-train                       the trainer against labml's experiment; about an hour"
+	@echo "make bench-train-short                 its promises of stopping, killing, splitting; two minutes"
 	@echo "make chaos [CHAOS=--short]             load, failures and abuse; about half an hour, or two minutes"
 	@echo "make soak                              100,000 requests: memory and latency stay"
 	@echo "make check                             formatting, lint and types"
@@ -36,6 +37,9 @@ check: dev
 # labml runs in an environment of its own; what its distributions require beyond this is not used.
 bench-train: dev $(LABML)/.labml
 	$(BIN)/python -m tests.bench.train $(or $(CHECKS),all)
+
+bench-train-short: dev
+	$(BIN)/python -m tests.bench.train short
 
 $(LABML)/.labml:
 	$(PYTHON) -m venv $(LABML)

@@ -55,12 +55,18 @@ def build_artefact(
 
     Raises:
         FileExistsError: `out` exists and `replace` is false, or it is no artefact.
+        ValueError: A weight is not finite.
         export.parity.ParityError: A graph does not say what the encoder says.
     """
     if out.exists() and not replace:
         raise FileExistsError(f"{out} exists; --force replaces it")
     if out.exists() and not (out / MANIFEST).is_file():
         raise FileExistsError(f"{out} has no {MANIFEST}; --force replaces nothing but artefacts")
+    for weight, tensor in checkpoint.encoder.state_dict().items():
+        if not tensor.isfinite().all():
+            raise ValueError(
+                f"{weight} is not finite: training diverged; take an earlier checkpoint"
+            )
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         directory = Path(scratch) / "artefact"

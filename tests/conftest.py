@@ -4,14 +4,16 @@ import os
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests import onnxruntime themselves
 
+import fcntl
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from export.build import build_artefact
-from model.checkpoint import Checkpoint
+from model.checkpoint import Checkpoint, save_checkpoint
 from model.config import PRESETS
 from model.corpus import shipped
 from model.encoder import Encoder
@@ -60,26 +62,38 @@ def char_tokenizer() -> Tokenizer:
 def artefact_of(
     tmp_path_factory: pytest.TempPathFactory, char_tokenizer: Tokenizer
 ) -> Callable[..., Path]:
-    """Gives the directory of a tiny artefact; each is exported once in a test run.
+    """Gives the directory of a tiny artefact; each is exported once, whatever process asks first.
 
     Tests must not write to it.
     """
-    root, texts = tmp_path_factory.mktemp("artefacts"), [shipped().text[:200_000]]
-    made: dict[str, Path] = {}
+    root, texts = tmp_path_factory.getbasetemp(), [shipped().text[:200_000]]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # one for all workers
 
     def make(mixer: str, *, tokenizer: str = "char") -> Path:
         name = f"tiny-{tokenizer}-{mixer}".replace("_", "-")
-        if name not in made:
-            trained = (
-                char_tokenizer
-                if tokenizer == "char"
-                else TRAINERS[tokenizer](texts, vocab_size=400)
-            )
-            build_artefact(tiny_checkpoint(mixer, trained), root / name, name=name)
-            made[name] = root / name
-        return made[name]
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (root / name).exists():
+                trained = (
+                    char_tokenizer
+                    if tokenizer == "char"
+                    else TRAINERS[tokenizer](texts, vocab_size=400)
+                )
+                export(tiny_checkpoint(mixer, trained), root / name)
+        return root / name
 
     return make
+
+
+def export(checkpoint: Checkpoint, out: Path) -> None:
+    """The artefact of a checkpoint, by the command: tracing is slow in a watched process."""
+    run = out.with_name(f"{out.name}.run")
+    run.mkdir()
+    save_checkpoint(
+        run, encoder=checkpoint.encoder, tokenizer=checkpoint.tokenizer, summary=checkpoint.summary
+    )
+    subprocess.run([sys.executable, "-m", "export.cli", str(run), str(out)], check=True)
 
 
 @pytest.fixture(scope="session", params=MIXERS)

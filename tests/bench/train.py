@@ -2,7 +2,8 @@
 
 Each check prints what was measured, the bar and a verdict, and leaves it in a JSON file, from which
 `table` writes the Markdown of docs/benchmarks.md. One thread; CPU-seconds of the process, held-out
-scoring left out. `python -m tests.bench.train CHECK …`, or `all`.
+scoring left out. `python -m tests.bench.train CHECK …`, or `all`, or `short`: the promises of a
+trainer that is stopped, killed, split or fed much, in two minutes and fewer repeats.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import torch
 
 from model.checkpoint import FILE_NAME, load_checkpoint
 from model.config import PRESETS
-from model.corpus import Corpus, Text, fetch
+from model.corpus import Text, fetch, shipped
 from model.devices import Workers
 from model.evaluate import guesser, held_out_score, score
 from model.mixers import MIXERS
@@ -180,9 +181,10 @@ def check_lengths(bench: "Bench") -> None:
 
 def check_resume(bench: "Bench") -> None:
     """Interrupted at five random steps and resumed: the losses are those of one go."""
-    cut = sorted(random.Random(0).sample(range(2, 59), 5))
+    cut = sorted(random.Random(0).sample(range(2, 59), bench.repeats(5, short=1)))
+    mixers = list(MIXERS)[: bench.repeats(2, short=1)]
     same = 0
-    for mixer in MIXERS:
+    for mixer in mixers:
         with tempfile.TemporaryDirectory() as directory:
             out = Path(directory)
             _command(out / "whole", mixer)
@@ -191,15 +193,16 @@ def check_resume(bench: "Bench") -> None:
             _command(out / "cut", mixer, resume=True)
             curves = [_report(out / name)["train_curve"] for name in ("whole", "cut")]
             same += curves[0] == curves[1] and len(curves[0]) == 60
-    bench.tell(f"losses identical after interruptions at steps {cut}, of 2 mixers", same, "≥", 2)
+    name = f"losses identical after interruptions at steps {cut}, of {len(mixers)} mixers"
+    bench.tell(name, same, "≥", len(mixers))
 
 
 def check_kill(bench: "Bench") -> None:
     """kill -9 while checkpoints are being written: each leaves one that resumes."""
-    chance, resumed = random.Random(1), 0
+    chance, resumed, wanted = random.Random(1), 0, bench.repeats(20, short=2)
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "run"
-        for _ in range(20):
+        for _ in range(wanted):
             more = ["--checkpoint-every", "1", "--steps", "100000"]
             process = _start(out, "mhsa", more, resume=(out / FILE_NAME).exists())
             before = _step(out)
@@ -209,21 +212,23 @@ def check_kill(bench: "Bench") -> None:
             process.send_signal(signal.SIGKILL)
             process.wait()
             resumed += load_checkpoint(out).summary["step"] > before
-    bench.tell("kill -9 during 20 checkpoint writes: resumed and got further", resumed, "≥", 20)
+    name = f"kill -9 during {wanted} checkpoint writes: resumed and got further"
+    bench.tell(name, resumed, "≥", wanted)
 
 
 def check_ddp(bench: "Bench") -> None:
     """Two processes against one, 50 steps in fp32: the largest difference of a loss."""
-    for optimizer, bar in (("adamw", 1e-6), ("muon", None)):
+    n_steps, bars = bench.repeats(50, short=10), (("adamw", 1e-6), ("muon", None))
+    for optimizer, bar in bars[: bench.repeats(2, short=1)]:
         curves = []
         with tempfile.TemporaryDirectory() as directory:
             for n in (1, 2):
                 out = Path(directory) / str(n)
-                more = ["--steps", "50", "--optimizer", optimizer, "--precision", "fp32"]
+                more = ["--steps", str(n_steps), "--optimizer", optimizer, "--precision", "fp32"]
                 _start(out, "mhsa", more, processes=n).wait()
                 curves.append([loss for _, loss in _report(out)["train_curve"]])
         worst = max(abs(a - b) for a, b in zip(*curves, strict=True))
-        name = f"2 processes against 1, {optimizer}, 50 steps: largest difference of a loss"
+        name = f"2 processes against 1, {optimizer}, {n_steps} steps: largest difference of a loss"
         if bar is None:
             bench.keep(name, worst)
             print(f"{name}: {worst:.1e}")
@@ -301,10 +306,11 @@ class Bench:
     """What the checks share: the text, labml's environment, and what was measured."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.text: Text = text_of_files([options.text]) if options.text else _tiny_shakespeare()
+        self.short = options.checks == ["short"]
+        self.text: Text = _text(options.text, short=self.short)
         self.labml_python = options.labml
         self.rounds: int = options.rounds
-        self.megabytes: int = options.megabytes
+        self.megabytes = self.repeats(options.megabytes, short=32)
         self._file: Path = options.results
         self.kept: dict[str, float] = {}
         self.rows: dict[str, dict[str, object]] = {}
@@ -313,6 +319,10 @@ class Bench:
             self.kept, self.rows = saved["kept"], saved["rows"]
         self.text_file = self._file.with_suffix(".txt")
         self.text_file.write_text("".join([*self.text.training(), self.text.held_out()]))
+
+    def repeats(self, usual: int, *, short: int) -> int:
+        """How often a check does what it does."""
+        return short if self.short else usual
 
     def keep(self, name: str, value: float) -> None:
         """Remember a figure."""
@@ -391,8 +401,11 @@ def _aim(aim: float | None) -> str:
     return "" if aim is None else f", aim {aim:g}"
 
 
-def _tiny_shakespeare() -> Corpus:
-    return fetch("tiny-shakespeare")
+def _text(path: Path | None, *, short: bool) -> Text:
+    """The text that is asked for, or Tiny Shakespeare, or for the short form what ships."""
+    if path:
+        return text_of_files([path])
+    return shipped() if short else fetch("tiny-shakespeare")
 
 
 CHECKS: dict[str, Callable[[Bench], None]] = {
@@ -408,21 +421,26 @@ CHECKS: dict[str, Callable[[Bench], None]] = {
 }
 
 
+GROUPS = {"all": [*CHECKS], "short": ["resume", "kill", "ddp", "memory"]}
+
+
 def _wanted(names: list[str]) -> Iterator[tuple[str, Callable[[Bench], None]]]:
-    for name in CHECKS if names == ["all"] else names:
+    for name in GROUPS.get(names[0], names):
         yield name, CHECKS[name]
 
 
 def main() -> int:
     """Run the named checks; 1 if one falls short."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("checks", nargs="+", choices=[*CHECKS, "all", "table"])
+    parser.add_argument("checks", nargs="+", choices=[*CHECKS, *GROUPS, "table"])
     parser.add_argument("--text", type=Path, help="Tiny Shakespeare (downloaded)")
     parser.add_argument("--labml", type=Path, default=Path(".venv-labml/bin/python"))
-    parser.add_argument("--results", type=Path, default=Path("runs/bench-train.json"))
+    parser.add_argument("--results", type=Path, help="where to keep what was measured")
     parser.add_argument("--rounds", type=int, default=7, help="bursts of each side (7)")
     parser.add_argument("--megabytes", type=int, default=1024, help="of the large text (1024)")
     options = parser.parse_args()
+    group = "-short" if options.checks == ["short"] else ""
+    options.results = options.results or Path(f"runs/bench-train{group}.json")
     torch.set_num_threads(1)
     bench = Bench(options)
     if options.checks == ["table"]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from export.artefact import Artefact, load_artefact, write_manifest
 from export.build import FP32_GOLDEN_TOLERANCE, build_artefact
-from export.parity import FP32_BOUND, ParityError, torch_outputs
+from export.parity import FP32_BOUND, torch_outputs
 from model.checkpoint import Checkpoint
 from model.config import encoder_config_from_json
 from model.encoder import Encoder
@@ -230,7 +230,6 @@ def test_an_interrupted_export_leaves_nothing_behind(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_an_encoder_that_diverged_is_not_exported_and_the_artefact_there_stays(
     char_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
@@ -239,7 +238,7 @@ def test_an_encoder_that_diverged_is_not_exported_and_the_artefact_there_stays(
         encoder.head_bias[0] = math.nan
     out = old_artefact(tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(ParityError, match=r"^encode\.onnx: .* is inf off"):
+    with pytest.raises(ValueError, match=r"^head_bias is not finite: training diverged"):
         build_artefact(Checkpoint(encoder, char_tokenizer, {}), out, name="new", replace=True)
     assert contents(tmp_path) == before
     assert list(tmp_path.iterdir()) == [out]
