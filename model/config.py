@@ -211,7 +211,7 @@ SPRINT = Preset(
     size="small",
     max_tokens=32,
     encoder={"d_ff": 256, "d_token_hidden": 128},
-    recipe=Recipe(row_lengths=(32,), steps=1000, eval_length=32),
+    recipe=Recipe(row_lengths=(32,), steps=1000, warmup_steps=5, eval_length=32),
 )
 
 PRESETS: dict[str, Preset] = {

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from model.evaluate import Score
-from model.report import Record, plot_losses, write_report
+from model.report import Record, TensorBoard, plot_losses, write_report
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -57,3 +58,26 @@ def test_a_record_survives_json_and_its_clocks_go_on() -> None:
         assert getattr(again, name) == getattr(made, name)
     assert again.wall_seconds >= 100
     assert again.cpu_seconds >= 50
+
+
+def test_tensorboard_reads_each_figure_at_its_step_and_each_score_once(tmp_path: Path) -> None:
+    made = record()
+    board = TensorBoard(tmp_path)
+    board.tell(20, made, [(at, score, "to [b]e") for at, score in made.held_out])
+    made.train.append((30, 2.5))
+    board.tell(30, made, [])
+    board.close()
+    logs = EventAccumulator(str(tmp_path)).Reload()
+    points = {
+        tag: [(point.step, point.value) for point in logs.Scalars(tag)]
+        for tag in logs.Tags()["scalars"]
+    }
+    assert points.pop("tokens_per_second")[0][0] == 20
+    assert points == {
+        "loss/training": [(20, 3.0), (30, 2.5)],
+        "loss/held_out": [(20, 3.25)],
+        "held_out/top1": [(20, 0.125)],
+        "held_out/top5": [(20, 0.5)],
+    }
+    (sample,) = logs.Tensors("filled/text_summary")
+    assert sample.tensor_proto.string_val == [b"to [b]e"]
