@@ -16,6 +16,7 @@ from tests.chaos.egress import egress
 from tests.chaos.figures import Figure
 from tests.chaos.leaving import disconnects, slow
 from tests.chaos.overload import overload
+from tests.chaos.servers import logs
 
 CHECKS: dict[str, Callable[..., list[Figure]]] = {
     "sigterm": sigterm,
@@ -43,14 +44,20 @@ def main() -> int:
     whole = [name for name in CHECKS if name != "soak"]
     for name in given.names or (SHORT if given.short else whole):
         begun = time.monotonic()
-        for figure in CHECKS[name](full=not given.short):
-            verdict = {True: "ok", False: "MISSED", None: ""}[figure.ok]
-            missed += figure.ok is False
-            line = f"| {figure.check} | {figure.what} | {figure.found} | {figure.bar} | {verdict} |"
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+        missed += _told(CHECKS[name](full=not given.short))
         sys.stderr.write(f"{name}: {time.monotonic() - begun:.0f} s\n")
+    missed += _told([logs()])
     return 1 if missed else 0
+
+
+def _told(figures: list[Figure]) -> int:
+    """Print them; how many miss their bar."""
+    for figure in figures:
+        verdict = {True: "ok", False: "MISSED", None: ""}[figure.ok]
+        line = f"| {figure.check} | {figure.what} | {figure.found} | {figure.bar} | {verdict} |"
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    return sum(figure.ok is False for figure in figures)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ import numpy as np
 
 from tests.chaos.client import Client, closed_loop, open_loop, percentile
 from tests.chaos.figures import Figure, at_most, n_descriptors, n_threads, rss_mib
+from tests.chaos.servers import server_process
 from tests.chaos.texts import mixed, pieces
-from tests.service.conftest import Server, server_process
+from tests.service.conftest import Server
 
 
 def golden(*, full: bool) -> list[Figure]:
     """Mixed requests at 80 % of peak against references that were asked for one by one."""
     n = 20_000 if full else 1_000
-    with server_process("--log-level", "warning") as server:
+    with server_process() as server:
         found = asyncio.run(_golden(server, n))
         server.stop()
     return found
@@ -87,7 +88,7 @@ def _difference(reference: bytes, answer: bytes) -> float:
 def soak(*, full: bool) -> list[Figure]:
     """Requests of random lengths and sizes: memory stays, descriptors stay, latency stays."""
     n = 100_000 if full else 6_000
-    with server_process("--log-level", "warning") as server:
+    with server_process() as server:
         found = asyncio.run(_soak(server, n))
         server.stop()
     return found

@@ -14,7 +14,7 @@ from export.artefact import MANIFEST, InvalidArtefact, load_artefact
 from service.models import BUNDLED
 from tests.chaos.client import Client, post
 from tests.chaos.figures import Figure, at_least, at_most, rss_mib
-from tests.service.conftest import server_process
+from tests.chaos.servers import server_process
 from tests.service.test_reload import NAMES, TEXTS, Deployment
 
 
@@ -23,7 +23,7 @@ def reloads(*, full: bool) -> list[Figure]:
     n = 50 if full else 6
     with tempfile.TemporaryDirectory() as root:
         deployment = Deployment(Path(root))
-        with server_process(*deployment.flags, "--log-level", "error") as server:
+        with server_process(*deployment.flags) as server:
             found = asyncio.run(_reloads(deployment, server.url, server.process.pid, n))
             server.stop()
     return found

@@ -30,9 +30,13 @@ class Reply:
         return self.sent and self.status is None
 
 
+KEY = "a-key-that-no-log-may-hold"
+
+
 def post(path: str, body: Any, *fields: str) -> bytes:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = [f"POST {path} HTTP/1.1", "Host: a", f"Content-Length: {len(content)}", *fields]
+    head = [f"POST {path} HTTP/1.1", "Host: a", f"Content-Length: {len(content)}"]
+    head += [f"Authorization: Bearer {KEY}", *fields]
     return "\r\n".join(head).encode() + b"\r\n\r\n" + content
 
 

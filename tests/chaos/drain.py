@@ -12,8 +12,9 @@ from pathlib import Path
 
 from tests.chaos.client import Client, Reply, closed_loop, get
 from tests.chaos.figures import Figure, at_least, at_most
+from tests.chaos.servers import server_process
 from tests.chaos.texts import forever, mixed, pieces
-from tests.service.conftest import Server, server_process
+from tests.service.conftest import Server
 
 NGINX = """
 daemon off; worker_processes 1; pid {root}/pid; error_log {root}/error.log;

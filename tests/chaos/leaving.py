@@ -17,14 +17,15 @@ from tests.chaos.figures import (
     n_threads,
     settled,
 )
+from tests.chaos.servers import server_process
 from tests.chaos.texts import pieces
-from tests.service.conftest import Server, server_process
+from tests.service.conftest import Server
 
 
 def disconnects(*, full: bool) -> list[Figure]:
     """Clients that leave in the head, in the body, while they wait, and while they are answered."""
     n = 10_000 if full else 500
-    with server_process("--log-level", "error") as server:
+    with server_process() as server:
         pid = server.process.pid
         asyncio.run(_leave(server, 200, seed=0))
         settled(lambda: metric(server.url, "http_connections"), 1)
@@ -95,7 +96,7 @@ def slow(*, full: bool) -> list[Figure]:
         return [Figure("slow clients", "not run", "slowhttptest is not installed", "", not full)]
     found: list[Figure] = []
     for kind, flags in KINDS.items():
-        with server_process("--log-level", "error") as server:
+        with server_process() as server:
             usual = asyncio.run(_good(server, 4))
             # To read slowly: an answer larger than what the two kernels take over.
             path = "/openapi.json" if "-X" in flags else "/embed"

@@ -11,8 +11,9 @@ from typing import Any
 from tests.chaos.client import percentile
 from tests.chaos.figures import Figure, at_least, at_most
 from tests.chaos.heavy import MAX_TOKENS, build
+from tests.chaos.servers import server_process
 from tests.chaos.texts import pieces
-from tests.service.conftest import Server, server_process
+from tests.service.conftest import Server
 
 GOODPUT = {2: 0.95, 5: 0.90, 10: 0.85}
 REFUSALS_MS = {2: 10.0, 5: 50.0, 10: 50.0}
