@@ -95,7 +95,9 @@ def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> Fas
     app.state.n_workers = n_workers
     app.state.scraping = asyncio.Lock()
     app.state.keys = Keys(
-        Path(settings.api_keys) if settings.api_keys else None, max_open=settings.max_open_per_key
+        Path(settings.api_keys) if settings.api_keys else None,
+        max_open=settings.max_open_per_key,
+        per_minute=settings.max_per_minute_per_key,
     )
     app.state.lifecycle = Lifecycle(
         metrics, check=registry.verify, check_seconds=settings.check_seconds

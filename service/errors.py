@@ -3,6 +3,7 @@
 Messages give numbers, field names and positions; a client's text never.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -265,15 +266,12 @@ class Overloaded(ServiceError):
 
 
 class RateLimited(ServiceError):
-    """The key has as many requests open as it may."""
+    """The key has as many requests open as it may, or has sent as many."""
 
     status, code, error_type = 429, "rate_limited", "Overloaded"
 
-    def __init__(self, *, limit: int) -> None:
-        super().__init__(
-            f"This key has {limit} requests open, its most; send more as they are answered.",
-            headers={"retry-after": "1"},
-        )
+    def __init__(self, message: str, *, retry_after: float = 1) -> None:
+        super().__init__(message, headers={"retry-after": str(math.ceil(retry_after))})
 
 
 class HeadersTooLarge(ServiceError):

@@ -1,11 +1,12 @@
-"""Who may ask: API keys from a file, hashed, and how many requests each may have open."""
+"""Who may ask: API keys from a file, hashed; how many requests each may have open, and send."""
 
 import contextlib
 import hashlib
 import hmac
 import re
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from service.errors import RateLimited, Unauthorized
@@ -28,15 +29,26 @@ class Keys:
         path: A file with a line `SHA256 NAME` for each key, `#` beginning a comment; None for no
             keys.
         max_open: Requests that one key may have open; 0 for any number.
+        per_minute: Requests that one key may send in a minute; 0 for any number.
+        now: Seconds, never going back.
 
     Raises:
         ValueError: The file cannot be read, has a line of another form, or no key.
     """
 
-    def __init__(self, path: Path | None, *, max_open: int = 0) -> None:
-        self._path, self._max_open = path, max_open
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        max_open: int = 0,
+        per_minute: int = 0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path, self._max_open, self._per_minute = path, max_open, per_minute
+        self._now = now
         self._names: Mapping[bytes, str] = {}
         self._open: Counter[str] = Counter()
+        self._spent_until: dict[str, float] = {}
         self.reload()
 
     def reload(self) -> int:
@@ -47,6 +59,8 @@ class Keys:
         """
         if self._path is not None:
             self._names = _read(self._path)
+            known = set(self._names.values())
+            self._spent_until = {n: t for n, t in self._spent_until.items() if n in known}
         return len(self._names)
 
     def check(self, authorization: bytes | None) -> str | None:
@@ -67,13 +81,17 @@ class Keys:
         """While a request of a key is open.
 
         Raises:
-            RateLimited: The key has as many open as it may.
+            RateLimited: The key has as many open as it may, or has sent as many as it may.
         """
-        if name is None or not self._max_open:
+        if name is None:
             yield
             return
-        if self._open[name] >= self._max_open:
-            raise RateLimited(limit=self._max_open)
+        if self._max_open and self._open[name] >= self._max_open:
+            raise RateLimited(
+                f"This key has {self._max_open} requests open, its most; send more as they are "
+                "answered."
+            )
+        self._spend(name)
         self._open[name] += 1
         try:
             yield
@@ -81,6 +99,24 @@ class Keys:
             self._open[name] -= 1
             if not self._open[name]:
                 del self._open[name]
+
+    def _spend(self, name: str) -> None:
+        """Take one request from a key's minute.
+
+        Each takes its share of a minute from when the one before was due, and none may be more than
+        a minute ahead: the virtual scheduling of the generic cell rate algorithm (ITU-T I.371).
+        """
+        if not self._per_minute:
+            return
+        now = self._now()
+        spent_until = max(self._spent_until.get(name, now), now) + 60 / self._per_minute
+        if (wait := spent_until - now - 60) > 1e-6:  # what adding up thirds of a second leaves
+            raise RateLimited(
+                f"This key has sent {self._per_minute} requests in a minute, its most; the next "
+                f"may come in {wait:.1f} s.",
+                retry_after=wait,
+            )
+        self._spent_until[name] = spent_until
 
     def _name(self, authorization: bytes) -> str | None:
         scheme, _, key = authorization.partition(b" ")

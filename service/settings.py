@@ -79,6 +79,9 @@ class Settings:
     max_open_per_key: int = _setting(
         0, "requests that one key may have open; 0 for any number", low=0
     )
+    max_per_minute_per_key: int = _setting(
+        0, "requests that one key may send in a minute; 0 for any number", low=0
+    )
     cors_origin: str = _setting(
         "", "origin whose web pages may ask, such as https://example.org; none if empty"
     )

@@ -116,6 +116,43 @@ def test_a_key_may_have_so_many_requests_open_and_no_more(key_file: Path) -> Non
         pass
 
 
+def test_a_key_may_send_so_many_requests_a_minute_and_each_share_of_it_comes_back(
+    key_file: Path,
+) -> None:
+    clock = [0.0]
+    keys = Keys(key_file, per_minute=3, now=lambda: clock[0])
+
+    def sent(name: str) -> bool:
+        try:
+            with keys.held(name):
+                return True
+        except RateLimited:
+            return False
+
+    assert [sent("alice") for _ in range(4)] == [True, True, True, False]
+    assert sent("bob")
+    clock[0] = 19.9
+    assert not sent("alice")
+    clock[0] = 20.0
+    assert [sent("alice"), sent("alice")] == [True, False]
+    clock[0] = 1000.0  # idle time does not add up
+    assert [sent("alice") for _ in range(4)] == [True, True, True, False]
+
+
+async def test_who_sends_too_often_is_told_when_to_come_again(
+    bundled: Model, key_file: Path
+) -> None:
+    settings = Settings(api_keys=str(key_file), max_per_minute_per_key=1)
+    async with running(create_app(settings, Registry([bundled]), n_workers=1)) as client:
+        headers = bearer("first-key")
+        assert (await client.get("/info", headers=headers)).status_code == 200
+        answer = await client.get("/info", headers=headers)
+        assert answer.status_code == 429
+        assert answer.json()["code"] == "rate_limited"
+        assert 55 <= int(answer.headers["retry-after"]) <= 60
+        assert (await client.get("/livez", headers=headers)).status_code == 200
+
+
 async def test_no_page_of_another_origin_may_read_an_answer(guarded: httpx.AsyncClient) -> None:
     headers = {"origin": "https://elsewhere.example", "access-control-request-method": "POST"}
     for method in ("GET", "OPTIONS"):
