@@ -168,6 +168,7 @@ def test_counters_equal_the_clients_tallies(observed: Observed) -> None:
     assert total("queue_depth") == total("queue_cost") == 0
 
 
+@pytest.mark.slow  # a busy machine fails it
 def test_a_scrape_is_answered_within_ten_milliseconds(scratch: Path) -> None:
     """In the least disturbed of twenty rounds: the host may have other work."""
     port, rounds = free_port(), []
@@ -180,9 +181,9 @@ def test_a_scrape_is_answered_within_ten_milliseconds(scratch: Path) -> None:
                 client.get(f"http://127.0.0.1:{port}/metrics").raise_for_status()
                 seconds.append(time.perf_counter() - begun)
             rounds.append((statistics.quantiles(seconds, n=100)[98], statistics.median(seconds)))
-    (p99, median), pace = min(rounds), min(slowness() for _ in range(40))
-    print(f"\nscrape: p50 {median * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, core at {pace:.2f}")
-    assert p99 / pace < 0.010
+    p99, median = min(rounds)
+    print(f"\nscrape: p50 {median * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")
+    assert p99 < 0.010
 
 
 def test_the_queue_was_seen_while_it_was_full(observed: Observed) -> None:
@@ -200,14 +201,7 @@ def test_series_are_few(observed: Observed, scratch: Path) -> None:
     assert both - alone <= 100
 
 
-def slowness() -> float:
-    """How many times longer plain Python takes here than on an idle core: neighbours slow it."""
-    begun, counts = time.process_time(), {"a": 0}
-    for number in range(20_000):
-        counts["a"] += number % 3
-    return max(1.0, (time.process_time() - begun) / 0.002)
-
-
+@pytest.mark.slow  # a busy machine fails it
 def test_counting_a_request_costs_at_most_twenty_microseconds() -> None:
     metrics = Metrics(CollectorRegistry())
 
@@ -234,6 +228,6 @@ def test_counting_a_request_costs_at_most_twenty_microseconds() -> None:
             one_request()
         return (time.process_time() - begun) / n
 
-    best, pace = min(seconds_each() for _ in range(40)), min(slowness() for _ in range(40))
-    print(f"\nmetrics: {best * 1e6:.1f} us a request on a core at {pace:.2f} times its time")
-    assert best / pace <= 20e-6
+    best = min(seconds_each() for _ in range(40))
+    print(f"\nmetrics: {best * 1e6:.1f} us a request")
+    assert best <= 20e-6
