@@ -47,7 +47,9 @@ $(LABML)/.labml:
 	$(LABML)/bin/pip install --quiet --no-deps labml-nn==0.5.1 'labml<0.5' labml-helpers
 	@touch $@
 
+# Root installs what they run beside the service: a balancer, a sandbox, a tracer, slow clients.
 chaos: dev
+	.ci/debian nginx=nginx-light bwrap=bubblewrap strace=strace slowhttptest=slowhttptest
 	$(BIN)/python -m tests.chaos $(CHAOS)
 
 soak: dev

@@ -3,25 +3,9 @@
 # in .tools beside the repository's .venv. Installs what is missing; needs root for Debian's.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-packages=(prometheus prometheus-alertmanager nginx-light buildah debootstrap bubblewrap npm)
-programs=(prometheus promtool prometheus-alertmanager amtool nginx buildah debootstrap bwrap npm)
-missing=()
-for program in "${programs[@]}"; do
-    PATH=$PATH:/usr/sbin command -v "$program" >/dev/null || missing+=("$program")
-done
-if ((${#missing[@]})); then
-    if [ "$(id -u)" != 0 ]; then
-        echo "not found: ${missing[*]}; install them first: apt-get install ${packages[*]}" >&2
-        exit 1
-    fi
-    wanted=()
-    for package in "${packages[@]}"; do
-        [ "$package" = npm ] && command -v npm >/dev/null || wanted+=("$package")
-    done
-    apt-get update -qq
-    # RUNLEVEL: only the programs; no service is started.
-    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null
-fi
+.ci/debian prometheus=prometheus promtool=prometheus prometheus-alertmanager=prometheus-alertmanager \
+    amtool=prometheus-alertmanager nginx=nginx-light buildah=buildah debootstrap=debootstrap \
+    bwrap=bubblewrap npm=npm
 if [ ! -e .tools/.python ] || [ deploy/checks/tools.sh -nt .tools/.python ]; then
     python3 -m venv .tools/venv
     # uv, of the dev extra: pip takes a quarter of an hour to find versions that fit together.
