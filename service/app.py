@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from service.admission import Admission
-from service.door import Door
+from service.door import Door, template_of
 from service.endpoints import (
     admin,
     attention,
@@ -28,9 +28,12 @@ from service.endpoints import (
     fill_mask,
     health,
     info,
+    open_inference,
+    openai,
     score,
     tei,
 )
+from service.error_forms import form_of
 from service.errors import (
     Internal,
     InvalidField,
@@ -60,6 +63,8 @@ ROUTERS = (
     attention.router,
     compare.router,
     tei.router,
+    openai.router,
+    open_inference.router,
     info.router,
     health.router,
     tei.state,
@@ -73,6 +78,9 @@ INFERENCE_ROUTES = (
     "/similarity",
     "/attention",
     "/compare",
+    "/v1/embeddings",
+    "/v2/models/{name}/infer",
+    "/v2/models/{name}/versions/{version}/infer",
 )
 
 
@@ -205,9 +213,11 @@ async def _service_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)
     metrics: Metrics = request.app.state.metrics
     current().code = error.code
-    if request.url.path in INFERENCE_ROUTES and (reason := _refusal(error)):
+    route = template_of(request.scope, INFERENCE_ROUTES)
+    if route in INFERENCE_ROUTES and (reason := _refusal(error)):
         metrics.refused.labels(reason).inc()
-    answer = json_answer(error.body())
+    form = form_of(request.url.path)
+    answer = json_answer(form.body(error) if form else error.body())
     answer.status_code = error.status
     answer.headers.update(error.headers)
     return answer

@@ -6,10 +6,12 @@ Plain ASGI and outermost, so that a refused request costs little and nothing goe
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import BodyTooLarge, Draining, Internal, ServiceError
@@ -130,12 +132,8 @@ class Door:
     def _note(self, scope: Scope, answer: "_Answer", record: Record) -> None:
         """Count and log a request that has ended."""
         seconds = time.perf_counter() - record.begun
-        # The template, never the raw path: a scanner must not make a series of each guess.
-        matched, route, method = scope.get("route"), "other", "other"
-        if isinstance(matched, APIRoute) and scope["method"] in (matched.methods or ()):
-            route, method = matched.path, scope["method"]
-        elif scope["path"] in self._timed and scope["method"] == "POST":  # refused at the door
-            route, method = scope["path"], "POST"
+        route = template_of(scope, self._timed)
+        method = "other" if route == "other" else scope["method"]
         self._metrics.http_requests.labels(route, method, f"{answer.status // 100}xx").inc()
         if route in self._timed:
             self._metrics.http_seconds.labels(route).observe(seconds)
@@ -161,6 +159,23 @@ class _Answer:
             self.started, self.status = True, message["status"]
             message = {**message, "headers": [*message["headers"], *self._headers]}
         await self._send(message)
+
+
+def template_of(scope: Scope, posted: Iterable[str]) -> str:
+    """The template of a request's path, or "other": a scanner must not make a series of each guess.
+
+    Args:
+        posted: Templates that are looked up for a request that was refused before its routing.
+    """
+    matched, method = scope.get("route"), scope["method"]
+    if isinstance(matched, APIRoute):
+        return matched.path if method in (matched.methods or ()) else "other"
+    if method != "POST":
+        return "other"
+    return next((t for t in posted if _pattern(t)[0].match(scope["path"])), "other")
+
+
+_pattern = lru_cache(compile_path)
 
 
 def _fields(

@@ -4,7 +4,7 @@ Messages give numbers, field names and positions; a client's text never.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 
@@ -334,12 +334,18 @@ class TooManyConnections(ServiceError):
         )
 
 
-def documented(*classes: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
-    """Failures of an endpoint, as FastAPI's `responses`."""
+Schema = Callable[[list[type[ServiceError]]], dict[str, Any]]
+
+
+def documented(
+    *classes: type[ServiceError], schema: Schema | None = None
+) -> dict[int | str, dict[str, Any]]:
+    """Failures of an endpoint, as FastAPI's `responses`; `schema` is of another form than ours."""
+    write = schema or _schema
     return {
         status: {
             "description": "; ".join(f"`{c.code}`: {c.__doc__}" for c in same),
-            "content": {"application/json": {"schema": _schema(same)}},
+            "content": {"application/json": {"schema": write(same)}},
         }
         for status, same in _by_status(classes).items()
     }

@@ -13,7 +13,8 @@ from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from starlette.types import Receive, Scope
 
-from service.errors import UnsupportedMediaType
+from service.errors import InvalidField, UnsupportedMediaType
+from service.tensors import HEADER_LENGTH, with_binary_inputs
 
 GONE = 499  # nginx's status for a client that closed; seen by the metrics alone
 
@@ -44,8 +45,28 @@ class JsonRequest(Request):
         return orjson.loads(await self.body())
 
 
+class TensorRequest(JsonRequest):
+    """A request whose JSON may be followed by the bytes of tensors."""
+
+    async def json(self) -> Any:
+        """The body's value, with the tensors in it.
+
+        Raises:
+            InvalidField: The header that says where the bytes begin does not fit the body.
+        """
+        body = await self.body()
+        length = self.headers.get(HEADER_LENGTH)
+        if length is None:
+            return orjson.loads(body)
+        if not (length.isascii() and length.isdigit() and int(length) <= len(body)):
+            raise InvalidField(f"{HEADER_LENGTH} is no length of a part of the body.")
+        return with_binary_inputs(orjson.loads(body[: int(length)]), body[int(length) :])
+
+
 class JsonRoute(APIRoute):
     """A route that reads `JsonRequest`s, refuses other types, and stops when the client leaves."""
+
+    request_class: type[JsonRequest] = JsonRequest
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """FastAPI's handler, behind the checks."""
@@ -53,8 +74,8 @@ class JsonRoute(APIRoute):
 
         async def checked(request: Request) -> Response:
             if request.method == "POST":
-                _check_type(request)
-            json_request = JsonRequest(request.scope, request.receive)
+                _check_type(request, tensors=self.request_class is TensorRequest)
+            json_request = self.request_class(request.scope, request.receive)
             answering = asyncio.ensure_future(handle(json_request))
             leaving = asyncio.ensure_future(_left(json_request))
             try:
@@ -69,6 +90,12 @@ class JsonRoute(APIRoute):
         return checked
 
 
+class TensorRoute(JsonRoute):
+    """A route that also takes the bytes of tensors behind the JSON."""
+
+    request_class = TensorRequest
+
+
 async def _left(request: JsonRequest) -> None:
     """Until the client has closed its connection."""
     await request.complete.wait()
@@ -76,15 +103,18 @@ async def _left(request: JsonRequest) -> None:
         pass
 
 
-def _check_type(request: Request) -> None:
+def _check_type(request: Request, *, tensors: bool) -> None:
+    """Refuse what is not JSON; with `tensors`, JSON and bytes may come under any type."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
-    if kind.lower() != "application/json":
+    mixed = tensors and HEADER_LENGTH in request.headers
+    if kind.lower() != "application/json" and not mixed:
         raise UnsupportedMediaType("The body must be JSON; send Content-Type: application/json.")
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise UnsupportedMediaType("The body must not be compressed; leave out Content-Encoding.")
-    if "content-type" not in request.headers:  # FastAPI reads JSON only where it is named
-        request.scope["headers"].append((b"content-type", b"application/json"))
+    if "content-type" not in request.headers or mixed:  # FastAPI reads JSON only where it is named
+        others = [pair for pair in request.scope["headers"] if pair[0] != b"content-type"]
+        request.scope["headers"] = [*others, (b"content-type", b"application/json")]
 
 
 def json_answer(value: Any, headers: Callable[[], Mapping[str, str]] = dict) -> Response:

@@ -141,7 +141,7 @@ async def fill_mask(body: FillMaskBody, service: Service) -> Response:
     request = service.on(body.model, task="fill-mask", partial=body.partial)
     tokenizer, parameters = request.model.tokenizer, body.parameters or Parameters()
     targets = _targets(parameters, tokenizer, partial=body.partial)
-    top_k = _top_k(parameters.top_k, targets, tokenizer.vocab_size)
+    top_k = top_k_of(parameters.top_k, targets, tokenizer.vocab_size)
     windows = await request.windows(
         body.inputs,
         truncate=body.truncate,
@@ -180,7 +180,12 @@ def _targets(parameters: Parameters, tokenizer: Tokenizer, *, partial: bool) -> 
     return read_targets(parameters.targets, tokenizer, partial=partial)
 
 
-def _top_k(top_k: int | None, targets: Targets | None, vocab_size: int) -> int:
+def top_k_of(top_k: int | None, targets: Targets | None, vocab_size: int) -> int:
+    """How many candidates a mask gets.
+
+    Raises:
+        InvalidField: More are asked for than there are tokens.
+    """
     if top_k is not None and top_k > vocab_size:
         raise InvalidField(f"parameters.top_k is {top_k}; the vocabulary has {vocab_size} tokens.")
     if targets is not None:

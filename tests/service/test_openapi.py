@@ -27,7 +27,12 @@ async def test_every_endpoint_is_documented_with_its_failures(one: httpx.AsyncCl
     paths = (await one.get("/openapi.json")).json()["paths"]
     assert set(paths) == {
         "/fill-mask", "/score", "/embed", "/embed_all", "/similarity", "/attention", "/compare",
-        "/tokenize", "/decode", "/info", "/health", "/livez", "/readyz", "/metrics",
+        "/tokenize", "/decode", "/v1/embeddings", "/v1/models", "/v1/models/{name}", "/v2",
+        "/v2/health/live", "/v2/health/ready", "/v2/models/{name}", "/v2/models/{name}/ready",
+        "/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}",
+        "/v2/models/{name}/versions/{version}/ready",
+        "/v2/models/{name}/versions/{version}/infer",
+        "/info", "/health", "/livez", "/readyz", "/metrics",
     }  # fmt: skip
     for path in ("/fill-mask", "/score", "/embed", "/attention"):
         answers = paths[path]["post"]["responses"]
