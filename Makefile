@@ -5,12 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 LABML := .venv-labml
+CLIENTS := .venv-clients
 
-.PHONY: serve test check bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
+.PHONY: serve test test-clients test-schema check bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
 
 help:
 	@echo "make serve [MODEL=name-or-directory]   start the service on http://127.0.0.1:8000"
 	@echo "make test                              run the tests"
+	@echo "make test-clients                      the clients of others against the service; installs them apart"
+	@echo "make test-schema                       the OpenAPI document against the service, at length"
 	@echo "make dev                               install what training, exporting and tests need"
 	@echo "make bench-train                       the trainer against labml's experiment; about an hour"
 	@echo "make bench-train-short                 its promises of stopping, killing, splitting; two minutes"
@@ -28,6 +31,18 @@ test: dev
 	$(BIN)/coverage run -m pytest -n auto --dist loadfile $(PYTEST)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+
+# The clients of others come with much of their own, so they have an environment of their own. Of what
+# bertviz requires, showing weights takes torch and ipython alone.
+test-clients: $(CLIENTS)/.clients
+	$(CLIENTS)/bin/pytest -c tests/clients/pytest.ini tests/clients $(PYTEST)
+
+$(CLIENTS)/.clients: requirements/clients.txt pyproject.toml
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet --requirement requirements/clients.txt
+	$(CLIENTS)/bin/pip install --quiet --no-deps bertviz==1.4.1
+	$(CLIENTS)/bin/pip install --quiet --no-deps --editable .
+	@touch $@
 
 check: dev
 	$(BIN)/ruff format --check .

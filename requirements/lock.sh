@@ -1,7 +1,7 @@
 #!/bin/sh
 # Resolves pyproject.toml's extras into the locked files beside this one (needs uv; see `make lock`).
-# serve and serve-gpu carry hashes, as they go into images. dev leaves out what torch itself pins
-# (its CUDA wheels): a CPU build of torch needs none of them.
+# serve and serve-gpu carry hashes, as they go into images. dev and clients leave out what torch itself
+# pins (its CUDA wheels): a CPU build of torch needs none of them.
 set -eu
 cd "$(dirname "$0")/.."
 lock() {
@@ -14,4 +14,5 @@ lock() {
 lock serve --generate-hashes "$@"
 lock serve-gpu --generate-hashes "$@"
 lock dev --constraint requirements/serve.txt --no-annotate "$@"
-sed -i -E '/^(nvidia-|cuda-|triton|onnxruntime-gpu)/d' requirements/dev.txt
+lock clients --constraint requirements/serve.txt --no-annotate "$@"
+sed -i -E '/^(nvidia-|cuda-|triton==|onnxruntime-gpu)/d' requirements/dev.txt requirements/clients.txt

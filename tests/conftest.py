@@ -23,6 +23,8 @@ from service.metrics import ModelFacts
 
 torch.set_num_threads(1)
 
+collect_ignore = ["clients"]  # `make test-clients` runs them
+
 
 def random_encoder(mixer: str, *, vocab_size: int, **fields: object) -> Encoder:
     """A tiny encoder without any zero weight, so that every path shows in its output."""

@@ -110,3 +110,11 @@ def server_process(
             if process.poll() is None:
                 process.kill()
             process.communicate()
+
+
+@pytest.fixture(scope="session")
+def bundled_server() -> Iterator[Server]:
+    """A server of both bundled models, for tests that leave it as it was."""
+    names = ("shakespeare-mhsa", "shakespeare-mlp-mixer")
+    with server_process(*(flag for name in names for flag in ("--model", name))) as server:
+        yield server
