@@ -246,8 +246,8 @@ async def _invalid_body(request: Request, error: Exception) -> Response:
         return await _service_error(request, MalformedJson("The body is empty; JSON is wanted."))
     if first["type"] == "model_attributes_type" and len(first["loc"]) == 1:
         return await _service_error(request, InvalidField("The body must be a JSON object."))
-    reason = first["msg"].removeprefix("Value error, ")
-    failure = InvalidField(f"{_place(first['loc'][1:])}: {reason}.")
+    reason, index = first["msg"], first.get("ctx", {}).get("index")
+    failure = InvalidField(f"{_place(first['loc'][1:])}: {reason}.", index=index)
     return await _service_error(request, failure)
 
 
@@ -267,7 +267,7 @@ async def _framework_error(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, ServiceError):  # FastAPI wraps what reading the body raises
         return await _service_error(request, error.__cause__)
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = (error.headers or {}).get("Allow", "").replace("GET", "GET, HEAD")
         failure: ServiceError = MethodNotAllowed(
             f"This path takes {allowed}.", headers={"allow": allowed}
         )

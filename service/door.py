@@ -61,6 +61,8 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # answered, counted and logged as GET, of which the server
+            scope = {**scope, "method": "GET"}  # sends the head alone
         record = begin(scope["headers"])
         answer = _Answer(send, record)
         self._metrics.http_in_flight.inc()

@@ -23,7 +23,7 @@ class ErrorForm:
 
 def form_of(path: str) -> ErrorForm | None:
     """The form of a path's protocol; None for ours."""
-    return next((form for prefix, form in FORMS.items() if path.startswith(prefix)), None)
+    return FORMS.get("/".join(path.split("/", 2)[:2]))
 
 
 def _openai_type(status: int) -> str:

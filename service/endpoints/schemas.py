@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from model.tokenizer import Tokenizer
 from service.inference import Service as Backend
@@ -23,16 +24,16 @@ def _one_or_several(value: Any) -> Any:
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not value:
-        raise ValueError("a text is wanted, or a list of at least one")
+        raise PydanticCustomError("wanted", "a text is wanted, or a list of at least one")
     for index, text in enumerate(value):
         if not isinstance(text, str):
-            raise ValueError(f"a text is wanted at [{index}]")
+            raise PydanticCustomError("wanted", "a text is wanted at [{index}]", {"index": index})
     return value
 
 
 def _texts_or_ids(value: Any) -> Any:
     """The same where token ids may come instead of a text."""
-    if not isinstance(value, list) or (value and isinstance(value[0], str)):
+    if not isinstance(value, list) or not value or isinstance(value[0], str):
         return _one_or_several(value)
     return token_ids(value)
 
@@ -40,10 +41,16 @@ def _texts_or_ids(value: Any) -> Any:
 def token_ids(value: Any) -> Any:
     """Token ids of one text or of several, or one sentence about what is wrong."""
     if not isinstance(value, list) or not value:
-        raise ValueError("token ids are wanted, of one text or of several")
-    for index, ids in enumerate([value] if type(value[0]) is int else value):
-        if not isinstance(ids, list) or not all(type(i) is int for i in ids):
-            raise ValueError(f"a list of token ids is wanted at [{index}]")
+        raise PydanticCustomError("wanted", "token ids are wanted, of one text or of several")
+    if type(value[0]) is int:
+        if not all(type(token_id) is int for token_id in value):
+            raise PydanticCustomError("wanted", "the ids of one text are all whole numbers")
+        return value
+    for index, ids in enumerate(value):
+        if not isinstance(ids, list) or not all(type(token_id) is int for token_id in ids):
+            raise PydanticCustomError(
+                "wanted", "a list of token ids is wanted at [{index}]", {"index": index}
+            )
     return value
 
 

@@ -115,7 +115,7 @@ async def test_the_frameworks_own_refusals_have_the_same_form(
     answer = await one.request(method, path)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     if status == 405:
-        assert answer.headers["allow"]
+        assert answer.headers["allow"] == ("GET, HEAD" if path == "/info" else "POST")
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,42 @@ async def test_a_body_of_another_type_or_encoding_is_refused(
 ) -> None:
     answer = await one.post("/embed", content=b'{"inputs": "a"}', headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "index"),
+    [
+        (["a", 5], 1),
+        (["a", None], 1),
+        ([[5], [6], "a"], 2),
+        ([], None),
+        ([5, "a"], None),  # ids of one text
+        (5, None),
+    ],
+)
+async def test_an_item_of_the_wrong_type_is_named_by_its_index(
+    one: httpx.AsyncClient, inputs: Any, index: int | None
+) -> None:
+    answer = await one.post("/embed", json={"inputs": inputs})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_field")
+    assert answer.json().get("index") == index
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/v1/nothing", {"message", "type", "param", "code"}),
+        ("/v2/nothing", None),
+        ("/v1embeddings", {"error", "error_type", "code"}),
+        ("/v22", {"error", "error_type", "code"}),
+    ],
+)
+async def test_a_path_has_the_form_of_its_protocol(
+    one: httpx.AsyncClient, path: str, form: set[str] | None
+) -> None:
+    body = (await one.get(path)).json()
+    nested = isinstance(body["error"], dict)
+    assert (set(body["error"]) if nested else set(body)) == (form or {"error"})
 
 
 async def test_a_body_without_a_content_type_is_read_as_json(one: httpx.AsyncClient) -> None:

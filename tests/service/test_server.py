@@ -117,6 +117,21 @@ async def test_a_burst_loses_nothing_and_the_counters_equal_the_clients(server: 
     assert after["maskwright_http_requests_in_flight[]"] == 1
 
 
+@pytest.mark.parametrize("path", ["/health", "/livez", "/readyz", "/v2/health/ready", "/info"])
+def test_head_is_answered_as_get_without_the_body(bundled_server: Server, path: str) -> None:
+    with httpx.Client(base_url=bundled_server.url) as client:
+        head = client.head(path)
+        got = client.get(path)  # on the same connection: nothing of a body is left on it
+    assert (head.status_code, head.content) == (200, b"")
+    assert got.status_code == 200
+    assert head.headers.get("content-length") == str(len(got.content))
+
+
+def test_head_of_what_takes_no_get_is_refused_by_its_status_alone(bundled_server: Server) -> None:
+    answer = httpx.head(f"{bundled_server.url}/embed")
+    assert (answer.status_code, answer.headers["allow"], answer.content) == (405, "POST", b"")
+
+
 def test_sigterm_ends_a_server_with_zero(artefact: Path) -> None:
     with server_process("--model", str(artefact)) as server:
         assert httpx.get(f"{server.url}/readyz").status_code == 200
