@@ -102,7 +102,7 @@ class Door:
             record.key = self._keys.check(headers.get(b"authorization"))
         read_deadline(record, scope["headers"])
         if record.n_body > self._max_body_bytes:
-            raise BodyTooLarge(limit=self._max_body_bytes)
+            raise BodyTooLarge(limit=self._max_body_bytes, n_bytes=record.n_body)
         if scope["method"] == "POST":
             self._admit(record)
 

@@ -186,10 +186,11 @@ class BodyTooLarge(ServiceError):
 
     status, code, error_type = 413, "body_too_large", "Validation"
 
-    def __init__(self, *, limit: int) -> None:
+    def __init__(self, *, limit: int, n_bytes: int | None = None) -> None:
+        has = "more" if n_bytes is None else f"{n_bytes} bytes"
         # What is left of the body is not read, so the connection cannot be used again.
         super().__init__(
-            f"The body is larger than {limit} bytes; send it in parts.",
+            f"The body has {has}; at most {limit} bytes are read. Send it in parts.",
             headers={"connection": "close"},
         )
 

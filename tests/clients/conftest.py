@@ -29,4 +29,5 @@ def url() -> Iterator[str]:
         yield found.group()
     finally:
         process.terminate()
-        assert process.wait(timeout=30) == 0
+        process.communicate(timeout=30)
+        assert process.returncode == 0

@@ -103,6 +103,21 @@ async def test_models_are_swapped_under_load_without_a_failure_or_a_mixture(
     assert text.count("maskwright_model_info{") == 1
 
 
+async def test_while_a_reload_is_under_way_it_stays_live_and_ready_and_answers(
+    server: Server, deployment: Deployment
+) -> None:
+    reloading = asyncio.ensure_future(asyncio.to_thread(deployment.reload))
+    n_asked = 0
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        while not reloading.done():
+            answers = [await client.get(path) for path in ("/livez", "/readyz")]
+            answers.append(await client.post("/embed", json={"inputs": TEXTS}))
+            assert [answer.status_code for answer in answers] == [200, 200, 200]
+            n_asked += 1
+    assert (await reloading).status_code == 200
+    assert n_asked >= 3
+
+
 def test_a_model_that_is_no_good_is_refused_with_the_reason_and_the_old_one_serves(
     server: Server, deployment: Deployment
 ) -> None:
