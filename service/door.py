@@ -19,9 +19,9 @@ from service.lifecycle import Lifecycle
 from service.metrics import Metrics
 from service.protocol import STATE, Receipt
 from service.record import Record, begin, read_deadline
-from service.security import Keys
+from service.security import OPEN_PATHS, Keys
 
-PROBES = frozenset({"/livez", "/readyz", "/health", "/metrics"})  # logged only when they fail
+PROBES = OPEN_PATHS | {"/metrics"}  # logged only when they fail
 
 logger = logging.getLogger("service.requests")
 

@@ -352,29 +352,29 @@ def documented(
     }
 
 
-# What any endpoint that computes may answer, whatever it computes.
-COMMON: tuple[type[ServiceError], ...] = (
+# What may be answered to any request, also to one that needs no key ...
+OPEN: tuple[type[ServiceError], ...] = (
     MalformedRequest,
-    MalformedJson,
-    Unauthorized,
     RequestTimeout,
-    EmptyText,
-    UnknownModel,
-    UnsupportedMediaType,
-    TextTooLong,
-    TooManyTexts,
-    BodyTooLarge,
     InvalidField,
-    BackendError,
-    NonFinite,
-    Overloaded,
-    RateLimited,
     HeadersTooLarge,
     Internal,
-    Draining,
-    DeadlineExceeded,
     TooManyConnections,
 )
+# ... to one that needs a key ...
+ANY = (*OPEN, Unauthorized, RateLimited)
+# ... to one with a body ...
+WITH_BODY = (
+    *ANY,
+    MalformedJson,
+    UnsupportedMediaType,
+    BodyTooLarge,
+    Overloaded,
+    Draining,
+    DeadlineExceeded,
+)
+# ... and by any endpoint that computes, whatever it computes.
+COMMON = (*WITH_BODY, EmptyText, UnknownModel, TextTooLong, TooManyTexts, BackendError, NonFinite)
 
 
 def _by_status(classes: Iterable[type[ServiceError]]) -> dict[int, list[type[ServiceError]]]:

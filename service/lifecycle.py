@@ -66,6 +66,15 @@ class Lifecycle:
         self._wrong, self._checked = reason, time.monotonic()
         self._show()
 
+    def check_live(self) -> None:
+        """Answer a live probe.
+
+        Raises:
+            NotReady: Something failed that only a new process mends.
+        """
+        if self.failure:
+            raise NotReady(f"The service has failed: {self.failure}.")
+
     async def probe(self) -> None:
         """Answer a ready probe; runs the check if it is due.
 
@@ -74,8 +83,7 @@ class Lifecycle:
         """
         if self.draining:
             raise Draining
-        if self.failure:
-            raise NotReady(f"The service has failed: {self.failure}.")
+        self.check_live()
         if not self._started:
             raise NotReady("The model is not loaded yet.")
         due = time.monotonic() - self._checked >= self._check_seconds

@@ -16,7 +16,7 @@ LINE = re.compile(r"([0-9a-f]{64})\s+([A-Za-z0-9][A-Za-z0-9._-]{0,63}|-)")
 MAX_KEY_BYTES = 512
 
 # Answered without a key: orchestrators have none, and the answers say nothing of the model.
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/health"})
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/health", "/v2/health/live", "/v2/health/ready"})
 
 
 class Keys:

@@ -11,7 +11,7 @@ QUEUE_SHARE = (0.5, 0.8)
 PADDING_SHARE = (0.3, 0.5)
 
 # Load balancers and Prometheus ask these; their answers are not the clients'.
-CLIENTS = 'route!~"/livez|/readyz|/metrics"'
+CLIENTS = 'route!~"/livez|/readyz|/health|/v2/health/.*|/metrics"'
 
 REQUESTS = "maskwright_http_requests_total"
 REQUEST_SECONDS = "maskwright_http_request_duration_seconds"

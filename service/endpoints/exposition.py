@@ -4,12 +4,13 @@ import asyncio
 
 from fastapi import APIRouter, Request, Response
 
+from service.errors import ANY, documented
 from service.metrics import Metrics
 
 router = APIRouter(tags=["state"])
 
 
-@router.get("/metrics", response_class=Response)
+@router.get("/metrics", response_class=Response, responses=documented(*ANY))
 async def metrics(request: Request) -> Response:
     """Prometheus metrics, in the classic or the OpenMetrics format by the Accept header."""
     state: Metrics = request.app.state.metrics

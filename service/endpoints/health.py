@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
-from service.errors import Draining, NotReady, documented
+from service.errors import OPEN, Draining, NotReady, documented
 from service.lifecycle import Lifecycle
 
 router = APIRouter(tags=["state"])
@@ -23,15 +23,14 @@ def lifecycle_of(request: Request) -> Lifecycle:
     return lifecycle
 
 
-@router.get("/livez", responses=documented(NotReady))
+@router.get("/livez", responses=documented(*OPEN, NotReady))
 async def livez(lifecycle: Annotated[Lifecycle, Depends(lifecycle_of)]) -> Status:
     """Whether the process answers and computes; a restart is due when it does not."""
-    if lifecycle.failure:
-        raise NotReady(f"The service has failed: {lifecycle.failure}.")
+    lifecycle.check_live()
     return Status(status="live")
 
 
-@router.get("/readyz", responses=documented(NotReady, Draining))
+@router.get("/readyz", responses=documented(*OPEN, NotReady, Draining))
 async def readyz(lifecycle: Annotated[Lifecycle, Depends(lifecycle_of)]) -> Status:
     """Whether work should be sent here."""
     await lifecycle.probe()

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from service.endpoints.schemas import Service
-from service.errors import InvalidField, UnknownModel, documented
+from service.errors import ANY, UnknownModel, documented
 from service.models import Model
 from service.settings import Settings
 
@@ -88,7 +88,7 @@ class Info(InfoForClients):
     training: dict[str, Any]
 
 
-@router.get("/info", responses=documented(UnknownModel, InvalidField))
+@router.get("/info", responses=documented(*ANY, UnknownModel))
 async def info(
     service: Service,
     model: Annotated[str | None, Query(description="Name of the model; else the first.")] = None,

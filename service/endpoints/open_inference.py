@@ -22,7 +22,9 @@ from service.endpoints.health import lifecycle_of
 from service.endpoints.schemas import Service, Truncate
 from service.error_forms import OPEN_INFERENCE
 from service.errors import (
+    ANY,
     COMMON,
+    OPEN,
     AnswerTooLarge,
     Draining,
     InvalidField,
@@ -179,12 +181,15 @@ class ServerMetadata(BaseModel):
     extensions: list[str]
 
 
-@router.get("/v2")
+@router.get("/v2", responses=OPEN_INFERENCE.documented(*ANY))
 async def server() -> ServerMetadata:
     """Say what answers."""
     return ServerMetadata(
         name="maskwright", version=version_of("maskwright"), extensions=["binary_tensor_data"]
     )
+
+
+Readiness = Annotated[Lifecycle, Depends(lifecycle_of)]
 
 
 class Live(BaseModel):
@@ -199,16 +204,14 @@ class Ready(BaseModel):
     ready: bool
 
 
-@router.get("/v2/health/live")
-async def live() -> Live:
-    """Whether the process answers."""
+@router.get("/v2/health/live", responses=OPEN_INFERENCE.documented(*OPEN, NotReady))
+async def live(lifecycle: Readiness) -> Live:
+    """Whether the process answers and computes."""
+    lifecycle.check_live()
     return Live(live=True)
 
 
-Readiness = Annotated[Lifecycle, Depends(lifecycle_of)]
-
-
-@router.get("/v2/health/ready", responses=OPEN_INFERENCE.documented(NotReady, Draining))
+@router.get("/v2/health/ready", responses=OPEN_INFERENCE.documented(*OPEN, NotReady, Draining))
 async def ready(lifecycle: Readiness) -> Ready:
     """Whether work should be sent here."""
     await lifecycle.probe()
@@ -233,14 +236,14 @@ class ModelMetadata(BaseModel):
     outputs: list[TensorMetadata]
 
 
-@router.get("/v2/models/{name}", responses=OPEN_INFERENCE.documented(UnknownModel))
+@router.get("/v2/models/{name}", responses=OPEN_INFERENCE.documented(*ANY, UnknownModel))
 async def metadata(name: str, service: Service) -> ModelMetadata:
     """Say what a model takes and gives."""
     return _metadata(name, None, service)
 
 
 @router.get(
-    "/v2/models/{name}/versions/{version}", responses=OPEN_INFERENCE.documented(UnknownModel)
+    "/v2/models/{name}/versions/{version}", responses=OPEN_INFERENCE.documented(*ANY, UnknownModel)
 )
 async def version_metadata(name: str, version: str, service: Service) -> ModelMetadata:
     """Say what a model takes and gives, by the name of an artefact."""
@@ -254,7 +257,7 @@ class ModelReady(BaseModel):
     ready: bool
 
 
-READY_ERRORS = OPEN_INFERENCE.documented(UnknownModel, NotReady, Draining)
+READY_ERRORS = OPEN_INFERENCE.documented(*ANY, UnknownModel, NotReady, Draining)
 
 
 @router.get("/v2/models/{name}/ready", responses=READY_ERRORS)

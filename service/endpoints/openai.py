@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.embedding import Wanted, embed
 from service.endpoints.schemas import Service, TextsOrIds
 from service.error_forms import OPENAI
-from service.errors import COMMON, AnswerTooLarge, NotOffered, UnknownModel
+from service.errors import ANY, COMMON, AnswerTooLarge, NotOffered, UnknownModel
 from service.wire import JsonRoute, base64_of, json_answer
 
 router = APIRouter(route_class=JsonRoute, tags=["openai"])
@@ -98,13 +98,13 @@ class ModelList(BaseModel):
     data: list[ModelEntry]
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", responses=OPENAI.documented(*ANY))
 async def models(service: Service) -> ModelList:
     """List the models that are served."""
     return ModelList(data=[ModelEntry(id=name) for name in service.registry.names])
 
 
-@router.get("/v1/models/{name}", responses=OPENAI.documented(UnknownModel))
+@router.get("/v1/models/{name}", responses=OPENAI.documented(*ANY, UnknownModel))
 async def model(name: str, service: Service) -> ModelEntry:
     """Show one of them."""
     return ModelEntry(id=service.registry.find(name).name)

@@ -15,17 +15,15 @@ from service.endpoints.health import lifecycle_of
 from service.endpoints.schemas import Accept, Body, Service, Texts, TextsOrIds, Truncate, token_ids
 from service.errors import (
     COMMON,
+    OPEN,
+    WITH_BODY,
     AnswerTooLarge,
-    BodyTooLarge,
     Draining,
     EmptyText,
-    InvalidField,
-    MalformedJson,
     NotOffered,
     NotReady,
     TooManyTexts,
     UnknownModel,
-    UnsupportedMediaType,
     documented,
 )
 from service.lifecycle import Lifecycle
@@ -44,16 +42,7 @@ BYTES_PER_TOKEN = 70  # of JSON, in an answer of /tokenize
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 state = APIRouter(tags=["state"])
 
-WITHOUT_THE_MODEL = (
-    MalformedJson,
-    EmptyText,
-    UnknownModel,
-    UnsupportedMediaType,
-    TooManyTexts,
-    BodyTooLarge,
-    AnswerTooLarge,
-    InvalidField,
-)
+WITHOUT_THE_MODEL = (*WITH_BODY, UnknownModel, TooManyTexts)
 
 
 class EmbedAllBody(Body):
@@ -118,7 +107,7 @@ class SimpleToken(BaseModel):
 @router.post(
     "/tokenize",
     response_model=list[list[SimpleToken]],
-    responses=documented(*WITHOUT_THE_MODEL, NotOffered),
+    responses=documented(*WITHOUT_THE_MODEL, EmptyText, AnswerTooLarge, NotOffered),
 )
 async def tokenize(body: TokenizeBody, service: Service) -> Response:
     """Give the tokens of each text, none cut: a list a text, also for one."""
@@ -208,7 +197,7 @@ def _check_number(n_texts: int, service: Service) -> None:
         raise TooManyTexts(n_texts=n_texts, limit=service.settings.max_texts)
 
 
-@state.get("/health", response_class=Response, responses=documented(NotReady, Draining))
+@state.get("/health", response_class=Response, responses=documented(*OPEN, NotReady, Draining))
 async def health(lifecycle: Annotated[Lifecycle, Depends(lifecycle_of)]) -> Response:
     """Whether work should be sent here, as /readyz; 200 without a body."""
     await lifecycle.probe()

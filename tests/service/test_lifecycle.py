@@ -116,7 +116,7 @@ async def test_a_failed_service_is_neither_live_nor_ready(bundled: Model) -> Non
     app = create_app(Settings(), Registry([bundled]), n_workers=1)
     async with running(app) as client:
         app.state.lifecycle.fail("a batch has run for 60 s")
-        for path in ("/livez", "/readyz"):
+        for path in ("/livez", "/readyz", "/health", "/v2/health/live", "/v2/health/ready"):
             answer = await client.get(path)
             assert answer.status_code == 503
             assert "a batch has run for 60 s" in answer.json()["error"]

@@ -78,7 +78,7 @@ async def test_each_key_is_let_in(guarded: httpx.AsyncClient, key: str) -> None:
 
 
 async def test_probes_need_no_key(guarded: httpx.AsyncClient) -> None:
-    for path in ("/livez", "/readyz"):
+    for path in ("/livez", "/readyz", "/health", "/v2/health/live", "/v2/health/ready"):
         assert (await guarded.get(path)).status_code == 200
 
 
