@@ -32,6 +32,9 @@ test: dev
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
+test-schema: dev
+	$(BIN)/python -m tests.schema
+
 # The clients of others come with much of their own, so they have an environment of their own. Of what
 # bertviz requires, showing weights takes torch and ipython alone.
 test-clients: $(CLIENTS)/.clients

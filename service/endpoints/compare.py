@@ -34,7 +34,7 @@ class CompareBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    inputs: str
+    inputs: Annotated[str, Field(examples=["to b[MASK]"])]
     models: Annotated[
         list[str] | None,
         Field(min_length=2, max_length=2, description="Two names; the first two if left out."),

@@ -132,8 +132,8 @@ class Sentences(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    source_sentence: str
-    sentences: Annotated[list[str], Field(min_length=1)]
+    source_sentence: Annotated[str, Field(examples=["O Romeo"])]
+    sentences: Annotated[list[str], Field(min_length=1, examples=[["O Juliet", "To be"]])]
 
 
 class SimilarityParameters(BaseModel):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Path, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.embedding import check_size, embed
@@ -42,6 +42,9 @@ from service.tensors import HEADER_LENGTH, Tensor, output_tensor, texts_of
 from service.windows import keep_around
 from service.wire import TensorRoute
 
+Name = Annotated[str, Path(examples=["embed", "fill-mask"])]
+Version = Annotated[str, Path(description="An artefact's name.", examples=["shakespeare-mhsa"])]
+
 router = APIRouter(route_class=TensorRoute, tags=["open inference protocol"])
 
 
@@ -51,10 +54,10 @@ class InputTensor(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: Literal["text"]
-    shape: list[int]
+    shape: Annotated[list[int], Field(examples=[[1]])]
     datatype: Literal["BYTES"]
     parameters: dict[str, Any] | None = None
-    data: list[Any]
+    data: Annotated[list[Any], Field(examples=[["to b[MASK]"]])]
 
 
 class RequestedOutput(BaseModel):
@@ -237,7 +240,7 @@ class ModelMetadata(BaseModel):
 
 
 @router.get("/v2/models/{name}", responses=OPEN_INFERENCE.documented(*ANY, UnknownModel))
-async def metadata(name: str, service: Service) -> ModelMetadata:
+async def metadata(name: Name, service: Service) -> ModelMetadata:
     """Say what a model takes and gives."""
     return _metadata(name, None, service)
 
@@ -245,7 +248,7 @@ async def metadata(name: str, service: Service) -> ModelMetadata:
 @router.get(
     "/v2/models/{name}/versions/{version}", responses=OPEN_INFERENCE.documented(*ANY, UnknownModel)
 )
-async def version_metadata(name: str, version: str, service: Service) -> ModelMetadata:
+async def version_metadata(name: Name, version: Version, service: Service) -> ModelMetadata:
     """Say what a model takes and gives, by the name of an artefact."""
     return _metadata(name, version, service)
 
@@ -261,7 +264,7 @@ READY_ERRORS = OPEN_INFERENCE.documented(*ANY, UnknownModel, NotReady, Draining)
 
 
 @router.get("/v2/models/{name}/ready", responses=READY_ERRORS)
-async def model_ready(name: str, service: Service, lifecycle: Readiness) -> ModelReady:
+async def model_ready(name: Name, service: Service, lifecycle: Readiness) -> ModelReady:
     """Whether work should be sent to a model."""
     _found(name, None, service)
     await lifecycle.probe()
@@ -270,7 +273,7 @@ async def model_ready(name: str, service: Service, lifecycle: Readiness) -> Mode
 
 @router.get("/v2/models/{name}/versions/{version}/ready", responses=READY_ERRORS)
 async def version_ready(
-    name: str, version: str, service: Service, lifecycle: Readiness
+    name: Name, version: Version, service: Service, lifecycle: Readiness
 ) -> ModelReady:
     """Whether work should be sent to a model, by the name of an artefact."""
     _found(name, version, service)
@@ -284,7 +287,7 @@ INFER_ERRORS = OPEN_INFERENCE.documented(
 
 
 @router.post("/v2/models/{name}/infer", response_model=InferAnswer, responses=INFER_ERRORS)
-async def infer(name: str, body: InferBody, service: Service) -> Response:
+async def infer(name: Name, body: InferBody, service: Service) -> Response:
     """Run a model on texts."""
     return await _infer(name, None, body, service)
 
@@ -294,7 +297,9 @@ async def infer(name: str, body: InferBody, service: Service) -> Response:
     response_model=InferAnswer,
     responses=INFER_ERRORS,
 )
-async def version_infer(name: str, version: str, body: InferBody, service: Service) -> Response:
+async def version_infer(
+    name: Name, version: Version, body: InferBody, service: Service
+) -> Response:
     """Run a model on texts, by the name of an artefact."""
     return await _infer(name, version, body, service)
 

@@ -1,7 +1,5 @@
 """The OpenAPI document agrees with the code."""
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -14,7 +12,8 @@ from service.app import create_app
 from service.models import Model
 from service.registry import Registry
 from service.settings import Settings
-from tests.service.conftest import running, server_process
+from tests.schema import generated
+from tests.service.conftest import Server, running
 
 
 @pytest_asyncio.fixture
@@ -43,19 +42,9 @@ async def test_every_endpoint_is_documented_with_its_failures(one: httpx.AsyncCl
 
 @pytest.mark.slow
 def test_generated_requests_meet_only_documented_answers(
-    artefact_of: Callable[..., Path], tmp_path: Path
+    bundled_server: Server, tmp_path: Path
 ) -> None:
-    with server_process("--model", str(artefact_of("mlp_mixer"))) as server:
-        # A text without [MASK] fits the schema and is refused all the same.
-        checks = ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
-        command = [str(Path(sys.executable).with_name("st")), "run", f"{server.url}/openapi.json"]
-        ended = subprocess.run(
-            [*command, *checks, "--max-examples", "20", "--seed", "1"],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,  # it leaves a cache
-        )
+    ended = generated(bundled_server.url, n_examples=20, directory=tmp_path)
     assert ended.returncode == 0, ended.stdout
 
 
