@@ -52,6 +52,7 @@ from service.reload import Reloader
 from service.scheduler import Scheduler
 from service.security import OPEN_PATHS, Keys
 from service.settings import Settings
+from service.tracing import Tracer
 from service.wire import json_answer
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ def create_app(settings: Settings, registry: Registry, *, n_workers: int) -> Fas
         max_open=settings.max_open_per_key,
         per_minute=settings.max_per_minute_per_key,
     )
+    app.state.tracer = Tracer(settings.otlp_endpoint) if settings.otlp_endpoint else None
     app.state.lifecycle = Lifecycle(
         metrics, check=registry.verify, check_seconds=settings.check_seconds
     )
@@ -168,6 +170,7 @@ class Application(FastAPI):
             admit=self._admit,
             timed=frozenset(INFERENCE_ROUTES),
             open_paths=self.open_paths,
+            tracer=state.tracer,
         )
 
     def _admit(self, record: Record) -> None:
@@ -207,6 +210,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.lifecycle.drain()
     await scheduler.close()
     watching.cancel()
+    if app.state.tracer:
+        await asyncio.to_thread(app.state.tracer.close)
 
 
 async def _service_error(request: Request, error: Exception) -> Response:

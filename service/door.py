@@ -20,6 +20,7 @@ from service.metrics import Metrics
 from service.protocol import STATE, Receipt
 from service.record import Record, begin, read_deadline
 from service.security import OPEN_PATHS, Keys
+from service.tracing import Tracer
 
 PROBES = OPEN_PATHS | {"/metrics"}  # logged only when they fail
 
@@ -36,6 +37,7 @@ class Door:
         admit: Asked before the body of a request that computes is read; raises to refuse it.
         timed: Routes whose latency is measured.
         open_paths: Answered without a key.
+        tracer: Where spans of requests go, if anywhere.
     """
 
     def __init__(
@@ -50,11 +52,12 @@ class Door:
         admit: Callable[[Record], None],
         timed: frozenset[str],
         open_paths: frozenset[str],
+        tracer: Tracer | None = None,
     ) -> None:
         self._app, self._metrics, self._lifecycle = app, metrics, lifecycle
         self._keys, self._max_body_bytes = keys, max_body_bytes
         self._render, self._admit, self._timed = render, admit, timed
-        self._open_paths = open_paths
+        self._open_paths, self._tracer = open_paths, tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, or answer it here."""
@@ -144,6 +147,8 @@ class Door:
         if logger.isEnabledFor(level):
             fields = _fields(record, route, scope["method"], answer.status, seconds)
             logger.log(level, "request", extra={"fields": fields})
+        if self._tracer and not probe:
+            self._tracer.write(record, scope, route=route, status=answer.status, seconds=seconds)
 
 
 class _Answer:

@@ -126,7 +126,9 @@ class Inference:
         seconds = time.perf_counter() - begun
         self._metrics.tokenize_seconds.labels(self._task).observe(seconds)
         self._tokenize_seconds += seconds
-        current().tokenize_seconds += seconds
+        record = current()
+        record.tokenize_seconds += seconds
+        record.phases.append(("tokenize", begun, seconds))
         self._count(windows)
         return windows
 
@@ -160,6 +162,7 @@ class Inference:
         """
         if not jobs:
             return []
+        begun = time.perf_counter()
         futures = self._scheduler.submit(
             [self.model.item(graph, job.work) for job in jobs], deadline=current().deadline
         )
@@ -182,10 +185,13 @@ class Inference:
             if isinstance(outcome, BaseException):
                 self.set_aside(job.window.index, outcome)
         good = [(job, o) for job, o in done if isinstance(o, Outcome)]
-        self._queue_seconds += max((o.queue_seconds for _, o in good), default=0.0)
-        self._run_seconds += max((o.run_seconds for _, o in good), default=0.0)
+        queued = max((o.queue_seconds for _, o in good), default=0.0)
+        ran = max((o.run_seconds for _, o in good), default=0.0)
+        self._queue_seconds += queued
+        self._run_seconds += ran
         record = current()
         record.queue_seconds, record.run_seconds = self._queue_seconds, self._run_seconds
+        record.phases += [("queue", begun, queued), ("run", begun + queued, ran)]
         return [
             Answer(job.window, job.work, outcome.value)
             for job, outcome in good

@@ -28,6 +28,7 @@ class Record:
         code: Of the failure it was answered with.
         n_texts, n_tokens: What it asked to be computed.
         tokenize_seconds, queue_seconds, run_seconds: Where its time went; the longest of its texts.
+        phases: The same as they came: name, when it began, and how long it took.
     """
 
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -41,6 +42,7 @@ class Record:
     tokenize_seconds: float = 0.0
     queue_seconds: float = 0.0
     run_seconds: float = 0.0
+    phases: list[tuple[str, float, float]] = field(default_factory=list)
 
 
 _current: ContextVar[Record | None] = ContextVar("record", default=None)

@@ -85,6 +85,9 @@ class Settings:
     cors_origin: str = _setting(
         "", "origin whose web pages may ask, such as https://example.org; none if empty"
     )
+    otlp_endpoint: str = _setting(
+        "", "collector of OpenTelemetry traces, such as http://127.0.0.1:4318; none if empty"
+    )
     workers: int = _setting(1, "processes; always 1, as one process serves one device", low=1)
     log_level: str = _setting(
         "info", "least severe log line", choices=("debug", "info", "warning", "error")
