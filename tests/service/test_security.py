@@ -63,10 +63,20 @@ async def test_without_a_valid_key_nothing_is_answered(
         assert answer.json()["code"] == "unauthorized"
 
 
-async def test_who_is_turned_away_is_counted_under_the_route(guarded: httpx.AsyncClient) -> None:
-    await guarded.post("/embed", json={"inputs": "a"})
+@pytest.mark.parametrize(
+    ("path", "route"),
+    [
+        ("/embed", "/embed"),
+        ("/v2/models/embed/infer", "/v2/models/{name}/infer"),
+        ("/v2/models/a/versions/b/infer", "/v2/models/{name}/versions/{version}/infer"),
+    ],
+)
+async def test_who_is_turned_away_is_counted_under_the_route(
+    guarded: httpx.AsyncClient, path: str, route: str
+) -> None:
+    await guarded.post(path, json={"inputs": "a"})
     text = (await guarded.get("/metrics", headers=bearer("first-key"))).text
-    labels = 'method="POST",route="/embed",status_class="4xx"'
+    labels = f'method="POST",route="{route}",status_class="4xx"'
     assert f"maskwright_http_requests_total{{{labels}}} 1.0" in text
     assert 'maskwright_refused_total{reason="unauthorized"} 1.0' in text
 
