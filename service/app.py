@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from service.admission import Admission
@@ -46,6 +47,7 @@ from service.inference import Service
 from service.lifecycle import Lifecycle
 from service.loop_lag import watch
 from service.metrics import REFUSALS, Metrics
+from service.quick_route import Direct
 from service.record import Record, current
 from service.registry import Registry
 from service.reload import Reloader
@@ -56,6 +58,8 @@ from service.tracing import Tracer
 from service.wire import json_answer
 
 logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 ROUTERS = (
     fill_mask.router,
@@ -146,22 +150,24 @@ def create_admin(app: FastAPI) -> FastAPI:
 def _wire(app: FastAPI, routers: Sequence[APIRouter]) -> None:
     for router in routers:
         app.include_router(router)
-    app.add_exception_handler(ServiceError, _service_error)
-    app.add_exception_handler(RequestValidationError, _invalid_body)
-    app.add_exception_handler(HTTPException, _framework_error)
-    app.add_exception_handler(Exception, _unforeseen)
+    for kind, handle in HANDLERS:
+        app.add_exception_handler(kind, handle)
 
 
 class Application(FastAPI):
     """FastAPI behind our door, which is outside of all that FastAPI itself does."""
 
     open_paths = OPEN_PATHS
+    direct: Sequence[BaseRoute] = tuple(route for router in ROUTERS for route in router.routes)
 
     def build_middleware_stack(self) -> ASGIApp:
         """The door and what is behind it."""
         state = self.state
+        behind = super().build_middleware_stack()
+        if not state.settings.cors_origin:  # its headers are set in the middleware
+            behind = Direct(behind, self.direct, failed=_answer_to)
         return Door(
-            super().build_middleware_stack(),
+            behind,
             metrics=state.metrics,
             lifecycle=state.lifecycle,
             keys=state.keys,
@@ -183,6 +189,7 @@ class Admin(Application):
     """The same for the admin port: not kept waiting by the queue, and open to scrapes."""
 
     open_paths = OPEN_PATHS | {"/metrics"}
+    direct = ()
 
     def _admit(self, record: Record) -> None:
         pass
@@ -212,6 +219,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     watching.cancel()
     if app.state.tracer:
         await asyncio.to_thread(app.state.tracer.close)
+
+
+async def _answer_to(request: Request, error: Exception) -> Response:
+    """The answer to whatever an endpoint raises."""
+    for kind, handle in HANDLERS:
+        if isinstance(error, kind):
+            return await handle(request, error)
+    raise error
 
 
 async def _service_error(request: Request, error: Exception) -> Response:
@@ -288,6 +303,14 @@ async def _framework_error(request: Request, error: Exception) -> Response:
 async def _unforeseen(request: Request, error: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return await _service_error(request, Internal())
+
+
+HANDLERS: tuple[tuple[type[Exception], Handler], ...] = (
+    (ServiceError, _service_error),
+    (RequestValidationError, _invalid_body),
+    (HTTPException, _framework_error),
+    (Exception, _unforeseen),
+)
 
 
 def _paths(routers: Sequence[APIRouter]) -> list[tuple[str, str]]:

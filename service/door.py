@@ -146,7 +146,11 @@ class Door:
         level = logging.DEBUG if probe and answer.status < 400 else logging.INFO
         if logger.isEnabledFor(level):
             fields = _fields(record, route, scope["method"], answer.status, seconds)
-            logger.log(level, "request", extra={"fields": fields})
+            # As `logger.log`, but without a walk up the stack for this very line.
+            line = logger.makeRecord(
+                logger.name, level, __file__, 0, "request", (), None, extra={"fields": fields}
+            )
+            logger.handle(line)
         if self._tracer and not probe:
             self._tracer.write(record, scope, route=route, status=answer.status, seconds=seconds)
 

@@ -16,6 +16,8 @@ from typing import Any, TextIO
 
 MAX_WAITING = 10_000
 FLUSH_SECONDS = 2.0
+GATHER_SECONDS = 0.005  # the writer wakes once for the lines of so long, not once for each
+MAX_GATHERED = 64
 LOGGERS_OF_OTHERS = ("uvicorn.error", "asyncio")
 
 
@@ -77,12 +79,21 @@ class ThreadedHandler(logging.Handler):
         super().close()
 
     def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
+        line = self._lines.get()
+        while line is not None:
+            lines = [line]
+            time.sleep(GATHER_SECONDS)
+            with contextlib.suppress(queue.Empty):
+                while len(lines) < MAX_GATHERED and (line := self._lines.get_nowait()) is not None:
+                    lines.append(line)
             if self._n_dropped:
-                line, self._n_dropped = f"{line}\n{self._lost(self._n_dropped)}", 0
+                lines.append(self._lost(self._n_dropped))
+                self._n_dropped = 0
             with contextlib.suppress(OSError, ValueError):  # closed: there is nobody to tell
-                self._stream.write(line + "\n")
+                self._stream.write("\n".join(lines) + "\n")
                 self._stream.flush()
+            if line is not None:
+                line = self._lines.get()
 
     def _lost(self, n: int) -> str:
         message = f"{n} log lines were dropped: nobody reads them"

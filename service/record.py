@@ -1,7 +1,7 @@
 """What is known of a request while it is answered: for its log line, its deadline, its key."""
 
+import random
 import re
-import secrets
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -31,7 +31,7 @@ class Record:
         phases: The same as they came: name, when it began, and how long it took.
     """
 
-    request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    request_id: str = field(default_factory=lambda: f"{random.getrandbits(64):016x}")
     begun: float = field(default_factory=time.perf_counter)
     n_body: int = 0
     deadline: float | None = None

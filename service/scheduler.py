@@ -267,6 +267,7 @@ class Scheduler:
     def _finish(self, batch: _Batch, values: Sequence[Any], run_seconds: float) -> None:
         self._idle += 1
         self.admission.measured(batch.cost, run_seconds)
+        self._dispatch()  # first of all: the worker waits
         for member, value in zip(batch.members, values, strict=True):
             queued = batch.begun - member.since
             self._metrics.queue_seconds.labels(batch.graph, batch.runner.name).observe(queued)
@@ -279,7 +280,6 @@ class Scheduler:
             else:
                 member.future.set_result(Outcome(value, queued, run_seconds))
         self._observe(batch, run_seconds)
-        self._dispatch()
 
     def _observe(self, batch: _Batch, run_seconds: float) -> None:
         items = [member.item for member in batch.members]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from starlette.types import Receive, Scope
 
 from service.errors import InvalidField, UnsupportedMediaType
+from service.quick_route import quick_handler
 from service.tensors import HEADER_LENGTH, with_binary_inputs
 
 GONE = 499  # nginx's status for a client that closed; seen by the metrics alone
@@ -70,7 +71,7 @@ class JsonRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """FastAPI's handler, behind the checks."""
-        handle = super().get_route_handler()
+        handle = quick_handler(self) or super().get_route_handler()
 
         async def checked(request: Request) -> Response:
             if request.method == "POST":

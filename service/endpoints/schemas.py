@@ -137,8 +137,8 @@ def tokens_of(window: Window, tokenizer: Tokenizer) -> list[dict[str, Any]]:
     ]
 
 
-def service_of(request: Request) -> Backend:
-    """The service behind the endpoints."""
+async def service_of(request: Request) -> Backend:
+    """The service behind the endpoints; a plain function would be called in a thread."""
     service: Backend = request.app.state.service
     return service
 
