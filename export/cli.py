@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 from export.build import build_artefact
+from export.variants import PLANS, add_variant
 from model.checkpoint import load_checkpoint
+from model.corpus import shipped
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
@@ -18,8 +20,10 @@ def main(arguments: list[str] | None = None) -> int:
         description="Write a trained encoder as ONNX graphs with one weights file, a manifest and "
         "a proof that they say what torch says.",
     )
-    parser.add_argument("checkpoint", type=Path, help="a run's directory or checkpoint file")
-    parser.add_argument("out", type=Path, help="directory to write the artefact to")
+    parser.add_argument(
+        "checkpoint", type=Path, nargs="?", help="a run's directory or checkpoint file"
+    )
+    parser.add_argument("out", type=Path, help="directory to write the artefact to, or to extend")
     parser.add_argument("--name", help="what requests call the model (default: OUT's last part)")
     parser.add_argument(
         "--prompt",
@@ -29,9 +33,29 @@ def main(arguments: list[str] | None = None) -> int:
         help="a text that the model was trained to see before others, for prompt_name in requests; "
         "may be repeated",
     )
+    parser.add_argument(
+        "--add",
+        choices=PLANS,
+        metavar="PRECISION",
+        help="extend the artefact OUT, without a checkpoint, by a precision: int8 for CPUs, fp16 "
+        "for CUDA, bf16 for OpenVINO (on a machine that has it)",
+    )
+    parser.add_argument(
+        "--text",
+        type=Path,
+        metavar="FILE",
+        help="held-out text to compare the precision with fp32 on (the last tenth of the plays "
+        "that ship)",
+    )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     options = parser.parse_args(arguments)
+    if (options.add is None) == (options.checkpoint is None):
+        parser.error("a checkpoint and OUT are wanted, or --add PRECISION and OUT")
     try:
+        if options.add is not None:
+            text = options.text.read_text("utf-8") if options.text else shipped().held_out()
+            add_variant(options.out, options.add, text=text, tell=_say)
+            return 0
         name = options.name or options.out.resolve().name
         if not NAME.fullmatch(name):
             raise ValueError(f"name={name!r}; up to 64 of a-z, 0-9, '.', '_' and '-'")

@@ -1,11 +1,12 @@
-"""Which files an ONNX graph reads its weights from, found without the onnx package.
+"""Where an ONNX graph reads its weights from, found without the onnx package.
 
-The service must not load a graph that points outside its artefact, and does not install onnx for
-that. Only the fields of the format that lead to a tensor are followed. Source: onnx.proto3, IR
-version 13.
+The service must not load a graph that points outside its artefact, hands ONNX Runtime the weights
+that it holds, and does not install onnx for that. Only the fields of the format that lead to a
+tensor are followed. Source: onnx.proto3, IR version 13.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 # message: {field number: message it holds}
 PATHS: dict[str, dict[int, str]] = {
@@ -20,6 +21,72 @@ PATHS: dict[str, dict[int, str]] = {
     "entry": {},
 }
 KEY, VALUE = 1, 2
+GRAPH, INITIALIZER = 7, 5
+DIMS, DATA_TYPE, NAME, ENTRY = 1, 2, 8, 13
+# Numbers of TensorProto.DataType, and numpy's names for them.
+DTYPES = {
+    1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 9: "bool", 10: "float16",
+    11: "float64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExternalTensor:
+    """An initialiser whose bytes lie in a file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    offset: int
+    length: int
+
+
+def external_tensors(graph: bytes) -> list[ExternalTensor]:
+    """The initialisers of an ONNX model that lie in files, but those of a type without a name.
+
+    Raises:
+        ValueError: The bytes are no protobuf message, or an entry is no number.
+    """
+    found = []
+    for number, body in _fields(memoryview(graph)):
+        if number == GRAPH:
+            tensors = [_tensor(inner) for n, inner in _fields(body) if n == INITIALIZER]
+            found += [tensor for tensor in tensors if tensor is not None]
+    return found
+
+
+def _tensor(message: memoryview) -> ExternalTensor | None:
+    shape: list[int] = []
+    name, kind, entries = "", 0, {}
+    for number, value in _all_fields(message):
+        if number == DIMS:
+            shape += [value] if isinstance(value, int) else _packed(value)
+        elif number == DATA_TYPE and isinstance(value, int):
+            kind = value
+        elif number == NAME and isinstance(value, memoryview):
+            name = bytes(value).decode(errors="replace")
+        elif number == ENTRY and isinstance(value, memoryview):
+            entry = dict(_fields(value))
+            entries[bytes(entry.get(KEY, b""))] = bytes(entry.get(VALUE, b""))
+    if b"location" not in entries or kind not in DTYPES:
+        return None
+    return ExternalTensor(
+        name,
+        DTYPES[kind],
+        tuple(shape),
+        entries[b"location"].decode(errors="replace"),
+        int(entries.get(b"offset", b"0")),
+        int(entries.get(b"length", b"0")),
+    )
+
+
+def _packed(message: memoryview) -> list[int]:
+    numbers, at = [], 0
+    while at < len(message):
+        number, at = _varint(message, at)
+        numbers.append(number)
+    return numbers
 
 
 def referenced_files(graph: bytes) -> set[str]:
@@ -52,6 +119,13 @@ def _location(entry: memoryview) -> set[str]:
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
     """(number, content) of the length-delimited fields."""
+    for number, value in _all_fields(message):
+        if isinstance(value, memoryview):
+            yield number, value
+
+
+def _all_fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
+    """(number, content or number) of the fields, but those of fixed width."""
     at, end = 0, len(message)
     while at < end:
         tag, at = _varint(message, at)
@@ -65,7 +139,8 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
             yield number, message[at : at + length]
             at += length
         elif wire == 0:
-            _, at = _varint(message, at)
+            value, at = _varint(message, at)
+            yield number, value
         elif wire in (1, 5):
             at += 8 if wire == 1 else 4
         else:

@@ -38,8 +38,8 @@ class WeightsFile:
         self._tensors: dict[str, Array] = {}
         for name, tensor in [*encoder.named_buffers(), *encoder.named_parameters()]:
             array = tensor.detach().numpy()
-            self._names.setdefault(_digest(array), name)
-            self._names.setdefault(_digest(array.T), f"{name}.transposed")
+            self._names.setdefault(digest(array), name)
+            self._names.setdefault(digest(array.T), f"{name}.transposed")
 
     def add(self, graph: ModelProto) -> None:
         """Take over the large initialisers of a graph."""
@@ -59,8 +59,8 @@ class WeightsFile:
             point_to_file(tensor, location=WEIGHTS, offset=place.offset, length=place.length)
 
     def _name(self, tensor: TensorProto) -> str:
-        digest = _digest(numpy_helper.to_array(tensor))
-        return self._names.setdefault(digest, f"constant.{len(self._tensors)}")
+        found = digest(numpy_helper.to_array(tensor))
+        return self._names.setdefault(found, f"constant.{len(self._tensors)}")
 
 
 def tensor_places(file: bytes) -> Mapping[str, Place]:
@@ -79,6 +79,7 @@ def _span(offsets: list[int]) -> int:
     return offsets[1] - offsets[0]
 
 
-def _digest(array: Array) -> str:
+def digest(array: Array) -> str:
+    """Of a tensor's shape, type and content."""
     content = np.ascontiguousarray(array).tobytes()
     return hashlib.sha256(repr((array.shape, array.dtype.str)).encode() + content).hexdigest()

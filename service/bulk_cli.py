@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         for file in asked.files:
             if not file.is_file():
                 raise BadInput(f"{file} is not a file")
-        model = load_model(asked.model, device=asked.device)
+        model = load_model(asked.model, device=asked.device, n_threads=asked.threads)
         if asked.pooling not in model.poolings:
             raise ValueError(f"pooling={asked.pooling!r}; one of: {', '.join(model.poolings)}")
         provider = model.engine.provider

@@ -10,15 +10,20 @@ from service.models import Model
 from service.providers import ProviderUnavailable
 from service.registry import load_models
 from service.server import serve
-from service.settings import Settings, read_settings
+from service.settings import read_settings
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Load the models and serve them; 2 with one line on standard error if it cannot be."""
     try:
         settings = read_settings(sys.argv[1:] if arguments is None else arguments, os.environ)
-        registry = load_models(settings.model, device=settings.device)
-        app = create_app(settings, registry, n_workers=_n_workers(settings, registry.default))
+        registry = load_models(
+            settings.model,
+            device=settings.device,
+            precision=settings.precision,
+            n_threads=settings.threads,
+        )
+        app = create_app(settings, registry, n_workers=_n_workers(registry.default))
     except (ValueError, InvalidArtefact, ProviderUnavailable) as error:
         print(f"maskwright-serve: {error}", file=sys.stderr)  # noqa: T201 the command's output
         return 2
@@ -35,9 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
         log.close()
 
 
-def _n_workers(settings: Settings, model: Model) -> int:
-    cores = settings.threads or len(os.sched_getaffinity(0))
-    return model.engine.provider.n_workers or cores
+def _n_workers(model: Model) -> int:
+    return model.engine.provider.n_workers or model.engine.n_threads
 
 
 if __name__ == "__main__":

@@ -1,35 +1,56 @@
 """ONNX Runtime sessions of one artefact: arrays in, arrays out."""
 
+import os
+import queue
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from export.artefact import Artefact, Variant
+from export import openvino
+from export.artefact import Artefact, InvalidArtefact, Variant
+from export.references import external_tensors
+from service import cuda
 from service.providers import Provider, ProviderUnavailable
 
 Array = NDArray[np.generic]
 
 
-class Engine:
-    """The graphs of an artefact on one provider.
+class Sessions(Protocol):
+    """A graph that any number of threads may run."""
 
-    One session a graph, which any number of threads may run at once: each call uses one thread
-    of its own, so that a batch never waits for a slower half.
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """The named outputs."""
+
+
+class Engine:
+    """The graphs of an artefact on one provider; `attention` is opened when it is first needed.
+
+    Args:
+        n_threads: Cores to use on a CPU; 0 takes all that the process may run on.
 
     Raises:
         ProviderUnavailable: The session came up on another provider.
         export.artefact.InvalidArtefact: The artefact has no variant for this provider.
     """
 
-    def __init__(self, artefact: Artefact, provider: Provider) -> None:
+    def __init__(self, artefact: Artefact, provider: Provider, *, n_threads: int = 0) -> None:
         self._artefact = artefact
         self.provider = provider
+        self.n_threads = n_threads or len(os.sched_getaffinity(0))
         self._lock = threading.Lock()
-        self._sessions: dict[str, ort.InferenceSession] = {}
-        self._session("encode")
+        self._opened: dict[str, Sessions] = {}
+        for graph in ("encode", "attention"):
+            self.variant(graph)
+        self._sessions("encode")
+
+    @property
+    def opened(self) -> list[str]:
+        """The graphs that have sessions."""
+        return list(self._opened)
 
     def variant(self, graph: str) -> Variant:
         """The variant of a graph that runs here."""
@@ -37,39 +58,151 @@ class Engine:
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs of a graph."""
-        session = self._session(graph)
-        arrays: list[Array] = session.run(list(outputs), dict(inputs))
-        return arrays
+        return self._sessions(graph).run(inputs, outputs)
 
-    def _session(self, graph: str) -> ort.InferenceSession:
-        """A graph's session, made when it is first needed."""
-        with self._lock:
-            if graph not in self._sessions:
-                self._sessions[graph] = self._open(self.variant(graph))
-            return self._sessions[graph]
+    def _sessions(self, graph: str) -> Sessions:
+        opened = self._opened.get(graph)
+        if opened is None:
+            with self._lock:
+                opened = self._opened.get(graph) or self._open(graph)
+                self._opened[graph] = opened
+        return opened
 
-    def _open(self, variant: Variant) -> ort.InferenceSession:
-        files = self._artefact.files
+    def _open(self, graph: str) -> Sessions:
+        variant = self.variant(graph)
+        if graph == "attention" and self.provider.name != "cuda":
+            # Its time goes into copying its output: packed weights are not worth their memory.
+            return Shared(self._on_cpu(variant, 1, packed=False))
+        if self.provider.name == "openvino":
+            return Pool([self._on_openvino(variant) for _ in range(self.n_threads)])
+        if self.provider.name == "cuda":
+            return cuda.Bound(self._on_cuda(variant))
+        one = self._on_cpu(variant, 1)
+        if self.n_threads == 1:
+            return Shared(one)
+        return LoneOrShared(one, self._on_cpu(variant, self.n_threads))
+
+    def _on_cpu(
+        self, variant: Variant, n_threads: int, *, packed: bool = True
+    ) -> ort.InferenceSession:
+        options = self._options(variant, n_threads)
+        if not packed:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        return self._session(variant, options, [("CPUExecutionProvider", {})])
+
+    def _on_cuda(self, variant: Variant) -> ort.InferenceSession:
+        wanted = [(self.provider.runtime_name, dict(self.provider.options))]
+        wanted.append(("CPUExecutionProvider", {}))  # shape arithmetic stays there
+        return self._session(variant, self._options(variant, 1), wanted)
+
+    def _on_openvino(self, variant: Variant) -> ort.InferenceSession:
+        options = self._options(variant, 1)
+        try:
+            options.add_provider_for_devices(openvino.devices(), openvino.OPTIONS)
+        except RuntimeError as cause:
+            raise ProviderUnavailable(str(cause)) from cause
+        return self._session(variant, options, None)
+
+    def _options(self, variant: Variant, n_threads: int) -> ort.SessionOptions:
         options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
+        options.intra_op_num_threads = n_threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors; a fallback is found below
         # Spinning burns three times the CPU between calls and slows the other workers.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        files = self._artefact.files
         options.add_external_initializers_from_files_in_memory(
             list(variant.files),
             [files[name] for name in variant.files],
             [len(files[name]) for name in variant.files],
         )
-        wanted = [(self.provider.runtime_name, dict(self.provider.options))]
-        if self.provider.name != "cpu":
-            wanted.append(("CPUExecutionProvider", {}))  # shape arithmetic stays there
-        session = ort.InferenceSession(files[variant.file], options, providers=wanted)
+        return options
+
+    def _session(
+        self,
+        variant: Variant,
+        options: ort.SessionOptions,
+        providers: Sequence[tuple[str, Mapping[str, object]]] | None,
+    ) -> ort.InferenceSession:
+        graph = self._artefact.files[variant.file]
+        kept = self._shared_weights(graph, options) if providers is not None else []
+        session = ort.InferenceSession(graph, options, providers=providers)
+        session.maskwright_weights = kept  # they live as long as the session that reads them
         session.disable_fallback()  # else a failed run goes on, silently, on the CPU
+        wanted = self.provider.runtime_name if providers is None else providers[0][0]
         active = session.get_providers()[0]
-        if active != self.provider.runtime_name:
+        if active != wanted:
             raise ProviderUnavailable(
                 f"device={self.provider.name}, but ONNX Runtime {ort.__version__} came up on "
                 f"{active}: no working GPU, driver or CUDA library was found"
             )
         return session
+
+    def _shared_weights(self, graph: bytes, options: ort.SessionOptions) -> list[ort.OrtValue]:
+        """Let a session read weights where the artefact holds them: else it copies all of them.
+
+        Raises:
+            InvalidArtefact: A tensor is not where the graph says.
+        """
+        values = []
+        for tensor in external_tensors(graph):
+            data = np.frombuffer(self._artefact.files[tensor.file], np.uint8)
+            part = data[tensor.offset : tensor.offset + tensor.length]
+            try:
+                array = part.view(tensor.dtype).reshape(tensor.shape)
+            except ValueError as cause:
+                raise InvalidArtefact(f"{tensor.name} does not fit {tensor.file}") from cause
+            values.append(ort.OrtValue.ortvalue_from_numpy(array))
+            options.add_initializer(tensor.name, values[-1])
+        return values
+
+
+class Shared:
+    """One session, which any number of threads run at once."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self._session = session
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """The named outputs."""
+        arrays: list[Array] = self._session.run(list(outputs), dict(inputs))
+        return arrays
+
+
+class LoneOrShared:
+    """A session of one thread a call, and one on every core for a call that finds no other.
+
+    Batches that run side by side never wait for a slower half; a lone one would leave cores idle.
+    """
+
+    def __init__(self, one: ort.InferenceSession, every: ort.InferenceSession) -> None:
+        self._one, self._every = Shared(one), Shared(every)
+        self._lock, self._n_running = threading.Lock(), 0
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """The named outputs."""
+        with self._lock:
+            lone = not self._n_running
+            self._n_running += 1
+        try:
+            return (self._every if lone else self._one).run(inputs, outputs)
+        finally:
+            with self._lock:
+                self._n_running -= 1
+
+
+class Pool:
+    """Sessions that each run one call at a time."""
+
+    def __init__(self, sessions: Sequence[ort.InferenceSession]) -> None:
+        self._idle: queue.SimpleQueue[Shared] = queue.SimpleQueue()
+        for session in sessions:
+            self._idle.put(Shared(session))
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """The named outputs."""
+        session = self._idle.get()
+        try:
+            return session.run(inputs, outputs)
+        finally:
+            self._idle.put(session)

@@ -254,6 +254,18 @@ class NonFinite(ServiceError):
         super().__init__("The model has no finite answer to this text.", index=index)
 
 
+class NoMemory(ServiceError):
+    """The device's memory did not suffice for this text, even alone."""
+
+    status, code, error_type = 503, "out_of_memory", "Unhealthy"
+
+    def __init__(self, *, index: int | None = None) -> None:
+        super().__init__(
+            "The device has no memory left for this text; try again, or send a shorter one.",
+            index=index,
+        )
+
+
 class Overloaded(ServiceError):
     """The queue is full."""
 
@@ -374,7 +386,16 @@ WITH_BODY = (
     DeadlineExceeded,
 )
 # ... and by any endpoint that computes, whatever it computes.
-COMMON = (*WITH_BODY, EmptyText, UnknownModel, TextTooLong, TooManyTexts, BackendError, NonFinite)
+COMMON = (
+    *WITH_BODY,
+    EmptyText,
+    UnknownModel,
+    TextTooLong,
+    TooManyTexts,
+    BackendError,
+    NonFinite,
+    NoMemory,
+)
 
 
 def _by_status(classes: Iterable[type[ServiceError]]) -> dict[int, list[type[ServiceError]]]:

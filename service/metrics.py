@@ -31,7 +31,7 @@ REFUSALS = (
     "overloaded", "deadline_exceeded", "rate_limited", "unauthorized", "draining", "too_large",
     "invalid",
 )  # fmt: skip
-FAILURES = ("backend_error", "non_finite", "deadline_exceeded")
+FAILURES = ("backend_error", "non_finite", "out_of_memory", "deadline_exceeded")
 STAGES = ("queued", "running")
 
 
@@ -173,7 +173,7 @@ class Metrics:
         for graph in GRAPHS:
             self.queue_seconds.labels(graph, facts.name)
             self.run_seconds.labels(graph, facts.name)
-        for provider in ("cpu", "cuda"):
+        for provider in ("cpu", "cuda", "openvino"):
             self.provider_active.labels(provider).set(provider == facts.provider)
             self.provider_requested.labels(provider).set(provider == facts.provider_requested)
 

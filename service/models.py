@@ -1,6 +1,8 @@
 """A loaded artefact: its tokenizer and engine, batches of its texts, the proof that it works."""
 
 import base64
+import logging
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +14,19 @@ from numpy.typing import NDArray
 
 from export.artefact import Artefact, InvalidArtefact, load_artefact
 from model.tokenizer import Tokenizer
+from service.cuda import OutOfMemory
 from service.engine import Array, Engine
-from service.errors import NonFinite
+from service.errors import NoMemory, NonFinite
 from service.metrics import ModelFacts
 from service.mixing import Mixing
-from service.providers import Provider, ProviderUnavailable, candidates
+from service.providers import NoVariant, Provider, ProviderUnavailable, candidates
 from service.scheduler import LENGTH_STEP, Item
 
+logger = logging.getLogger(__name__)
+
+Answer = dict[str, NDArray[Any]] | NonFinite | NoMemory  # of one text
+
 BUNDLED = Path(__file__).with_name("bundled")
-MASK_STEP = 8  # masks in a batch are rounded up to it
 
 # /attention copies L·H·T² floats a text; this many bytes take about as long as one token's pass.
 BYTES_PER_COST = 16384
@@ -53,17 +59,21 @@ class Model:
 
     Args:
         name: What requests and metrics call it; the artefact's own name by default.
+        n_threads: Cores to use on a CPU; 0 takes all.
 
     Raises:
         service.providers.ProviderUnavailable: The provider does not work here.
         export.artefact.InvalidArtefact: The artefact does not fit its provider or itself.
     """
 
-    def __init__(self, artefact: Artefact, provider: Provider, *, name: str | None = None) -> None:
+    def __init__(
+        self, artefact: Artefact, provider: Provider, *, name: str | None = None, n_threads: int = 0
+    ) -> None:
         self.artefact = artefact
         self.name = name or artefact.name
         self.tokenizer = Tokenizer.from_json(artefact.tokenizer_json)
-        self.engine = Engine(artefact, provider)
+        self.engine = Engine(artefact, provider, n_threads=n_threads)
+        self._lock, self._proven = threading.Lock(), False  # of attention, when it is first asked
         config = artefact.manifest["config"]
         self.max_tokens: int = artefact.manifest["max_tokens"]
         self.d_model: int = config["d_model"]
@@ -108,14 +118,26 @@ class Model:
             quadratic_cost=self._attention_cost if graph == "attention" else 0.0,
         )
 
-    def run(self, graph: str, payloads: Sequence[Work]) -> Sequence[dict[str, Array] | NonFinite]:
+    def run(self, graph: str, payloads: Sequence[Work]) -> Sequence[Answer]:
         """The wanted outputs of each text, cropped to it."""
+        try:
+            return self._run(graph, payloads)
+        except OutOfMemory:
+            if len(payloads) == 1:
+                return [NoMemory()]
+        half = len(payloads) // 2
+        return [*self.run(graph, payloads[:half]), *self.run(graph, payloads[half:])]
+
+    def _run(self, graph: str, payloads: Sequence[Work]) -> list[Answer]:
+        if graph == "attention":
+            self._prove_attention()
         inputs = self.padded(payloads)
         if graph == "attention":
             del inputs["mask_positions"]
         outputs = sorted(frozenset().union(*(work.outputs for work in payloads)))
         arrays = dict(zip(outputs, self.engine.run(graph, inputs, outputs), strict=True))
-        answers, first_mask = [], 0
+        answers: list[Answer] = []
+        first_mask = 0
         for row, work in enumerate(payloads):
             masks = slice(first_mask, first_mask + len(work.mask_columns))
             first_mask = masks.stop
@@ -123,70 +145,97 @@ class Model:
         return answers
 
     def verify(self) -> None:
-        """Run the artefact's golden inputs through every graph.
+        """Run the artefact's golden inputs through every graph that is open.
 
         Raises:
             InvalidArtefact: An answer is further off than its variant allows.
         """
+        for graph in self.engine.opened:
+            self._verify(graph)
+
+    def _prove_attention(self) -> None:
+        """Check the graph that is opened by its first request, before it answers."""
+        if not self._proven:
+            with self._lock:
+                if not self._proven:
+                    self._verify("attention")
+                    self._proven = True
+
+    def _verify(self, graph: str) -> None:
         golden = self.artefact.manifest["golden"]
         inputs = {name: _unpacked(array) for name, array in golden["inputs"].items()}
-        for graph in ("encode", "attention"):
-            variant, expected = self.engine.variant(graph), golden[graph]
-            if graph == "attention":
-                inputs.pop("mask_positions")
-            names = list(expected)
-            for name, found in zip(names, self.engine.run(graph, inputs, names), strict=True):
-                reference = _unpacked(expected[name])
-                scale = max(1.0, float(np.abs(reference).max()))
-                worst = float(np.abs(found - reference).max()) / scale
-                if not worst <= variant.tolerance:  # NaN fails as well
-                    raise InvalidArtefact(
-                        f"{self.name}: {name} of {variant.name} is {worst:.1e} off its golden "
-                        f"answer; at most {variant.tolerance:.0e}"
-                    )
+        variant, expected = self.engine.variant(graph), golden[graph]
+        if graph == "attention":
+            inputs.pop("mask_positions")
+        names = list(expected)
+        for name, found in zip(names, self.engine.run(graph, inputs, names), strict=True):
+            reference = _unpacked(expected[name])
+            scale = max(1.0, float(np.abs(reference).max()))
+            worst = float(np.abs(found - reference).max()) / scale
+            if not worst <= variant.tolerance:  # NaN fails as well
+                raise InvalidArtefact(
+                    f"{self.name}: {name} of {variant.name} is {worst:.1e} off its golden "
+                    f"answer; at most {variant.tolerance:.0e}"
+                )
 
     def warm_up(self) -> None:
         """Run a row of each length once, longest first, so that no client pays for it."""
         wanted = frozenset({f"pooled_{self.poolings[0]}", "top_logprobs", "top_ids"})
-        lengths = range(self.max_tokens, 0, -LENGTH_STEP)
-        for length in lengths:
-            self.run("encode", [Work([self.tokenizer.mask_id] * length, wanted, (0,))])
+        provider = self.engine.provider
+        buckets = [n for n in provider.length_buckets if n < self.max_tokens]
+        shorter = buckets or range(LENGTH_STEP, self.max_tokens, LENGTH_STEP)
+        for length in [self.max_tokens, *reversed(shorter)]:
+            work = Work([self.tokenizer.mask_id] * length, wanted, (0,))
+            # A GPU's memory reaches its size here, before a client waits for it.
+            n_rows = max(1, int(provider.max_batch_cost) // length) if buckets else 1
+            self.run("encode", [work] * n_rows)
 
     def padded(self, payloads: Sequence[Work]) -> dict[str, Array]:
-        """One batch as the graphs' inputs, lengths rounded up to limit the number of shapes."""
+        """One batch as the graphs' inputs, rounded up as the provider wants it."""
         lengths = np.array([len(work.ids) for work in payloads], np.int64)
-        n_tokens = min(-(-int(lengths.max()) // LENGTH_STEP) * LENGTH_STEP, self.max_tokens)
+        provider = self.engine.provider
+        n_tokens = min(_rounded(int(lengths.max()), provider), self.max_tokens)
         ids = np.full((len(payloads), n_tokens), self.tokenizer.pad_id, np.int64)
         masks: list[tuple[int, int]] = []
         for row, work in enumerate(payloads):
             ids[row, : len(work.ids)] = work.ids
             masks += [(row, column) for column in work.mask_columns]
-        positions = np.zeros((-(-len(masks) // MASK_STEP) * MASK_STEP, 2), np.int64)
+        n_masks = -(-len(masks) // provider.mask_step) * provider.mask_step
+        positions = np.zeros((n_masks, 2), np.int64)
         if masks:
             positions[: len(masks)] = masks
         return {"input_ids": ids, "lengths": lengths, "mask_positions": positions}
 
 
-def load_model(source: str, *, device: str, name: str | None = None) -> Model:
+def load_model(
+    source: str,
+    *,
+    device: str,
+    precision: str = "auto",
+    name: str | None = None,
+    n_threads: int = 0,
+) -> Model:
     """Load, check and warm up the artefact in a directory, or a bundled one by its name.
 
     Args:
         name: What it is to be called; its own name by default.
+        n_threads: Cores to use on a CPU; 0 takes all.
 
     Raises:
         InvalidArtefact: There is none, or it is damaged or wrong.
         ProviderUnavailable: `device` cannot be had.
     """
     artefact = _load(source)
-    providers = candidates(device)
+    providers = candidates(device, precision)
     for provider in providers:
         try:
-            model = Model(artefact, provider, name=name)
+            model = Model(artefact, provider, name=name, n_threads=n_threads)
             model.verify()
             model.warm_up()
-        except ProviderUnavailable:
+        except (ProviderUnavailable, NoVariant) as unfit:
             if provider is providers[-1]:
                 raise
+            logger.warning("%s; trying the next", unfit)
         except InvalidArtefact:
             raise
         except Exception as cause:  # hashes can be right and graphs or facts wrong
@@ -221,6 +270,14 @@ def _load(source: str) -> Artefact:
     return load_artefact(Path(source))
 
 
+def _rounded(length: int, provider: Provider) -> int:
+    """The length of a batch whose longest text has `length` tokens."""
+    for bucket in provider.length_buckets:
+        if length <= bucket:
+            return bucket
+    return -(-length // provider.length_step) * provider.length_step
+
+
 def _crop(
     arrays: Mapping[str, Array], work: Work, *, row: int, masks: slice
 ) -> dict[str, NDArray[Any]]:
@@ -245,7 +302,7 @@ def _crop(
     return answer
 
 
-def _checked(answer: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]] | NonFinite:
+def _checked(answer: dict[str, NDArray[Any]]) -> Answer:
     """The answer, or the failure of this text alone if it is not finite."""
     for array in answer.values():
         if not np.isfinite(array).all():

@@ -2,13 +2,18 @@
 
 import contextlib
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnxruntime as ort
 
+from export import openvino
 from export.artefact import Artefact, InvalidArtefact, Variant
+
+
+class NoVariant(InvalidArtefact):
+    """The artefact has no graph that a provider takes."""
 
 
 class ProviderUnavailable(RuntimeError):
@@ -22,51 +27,84 @@ class Provider:
     Attributes:
         name: As settings, metrics and manifests call it.
         runtime_name: As ONNX Runtime calls it.
-        wants: (form, precision) it takes, best first.
+        forms: Of graphs, best first.
+        precisions: That it runs, all of them.
+        auto: Those that it takes unasked, best first. Fixed, never timed, so that two replicas on
+            like hosts give the same answers.
         options: Of the provider itself.
         max_batch_cost: Padded tokens in a batch: on a CPU throughput peaks at some 512; a GPU
             wants to be filled.
         n_workers: Batches that run at once; 0 is one per core.
+        length_step, mask_step: Lengths and masks of a batch are rounded up to multiples of it.
+        length_buckets: Lengths are rounded up to these instead, as far as they go.
     """
 
     name: str
     runtime_name: str
-    wants: tuple[tuple[str, str], ...]
+    forms: tuple[str, ...]
+    precisions: tuple[str, ...]
+    auto: tuple[str, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     max_batch_cost: float
     n_workers: int
+    length_step: int
+    mask_step: int
+    length_buckets: tuple[int, ...] = ()
 
     def variant(self, artefact: Artefact, graph: str) -> Variant:
-        """The best variant of a graph for this provider.
+        """The best variant of a graph for this provider; mixing weights are always fp32.
 
         Raises:
-            InvalidArtefact: There is none.
+            NoVariant: There is none.
         """
         offered = [v for v in artefact.variants if v.graph == graph and self.name in v.providers]
-        for form, precision in self.wants:
-            for variant in offered:
-                if (variant.form, variant.precision) == (form, precision):
-                    return variant
-        raise InvalidArtefact(f"{artefact.name} has no {graph} graph for {self.name}")
+        for precision in self.auto if graph == "encode" else ("fp32",):
+            for form in self.forms:
+                for variant in offered:
+                    if (variant.form, variant.precision) == (form, precision):
+                        return variant
+        wanted = " or ".join(self.auto) if graph == "encode" else "fp32"
+        raise NoVariant(
+            f"{artefact.name} has no {graph} graph for {self.name} in {wanted}; where it has "
+            "others, maskwright-export --add PRECISION DIRECTORY adds one"
+        )
 
 
-def candidates(device: str) -> list[Provider]:
-    """Providers to try for a `device` setting, in order; the first that works serves.
+def candidates(device: str, precision: str = "auto") -> list[Provider]:
+    """Providers to try for the settings, in order; the first that works serves.
 
     Raises:
-        ProviderUnavailable: CUDA is asked for and this onnxruntime was built without it.
+        ProviderUnavailable: None of them can be had here.
     """
+    tried = ["cuda", "openvino", "cpu"]
+    if device != "auto":
+        tried = ["openvino", "cpu"] if device == "cpu" else [device]
+    found, reasons = [], []
+    for name in tried:
+        provider, reason = PROVIDERS[name], UNUSABLE.get(name, lambda: None)
+        if precision not in ("auto", *provider.precisions):
+            reasons.append(f"{name} does not run {precision}")
+        elif (why := reason()) is not None:
+            reasons.append(why)
+        elif precision == "auto":
+            found.append(provider)
+        else:
+            found.append(replace(provider, auto=(precision,)))
+    if not found:
+        raise ProviderUnavailable(f"device={device}, precision={precision}: {'; '.join(reasons)}")
+    if found[0].name == "cuda":
+        _preload_cuda()
+    return found
+
+
+def _no_cuda() -> str | None:
     # Says what the package was built with, not what the machine has: a session must show that.
-    built = PROVIDERS["cuda"].runtime_name in ort.get_available_providers()
-    if device == "cuda" and not built:
-        raise ProviderUnavailable(
-            "device=cuda, but this onnxruntime has no CUDA provider; "
-            "install maskwright[serve-gpu] instead of maskwright[serve]"
-        )
-    if device == "cpu" or not built:
-        return [PROVIDERS["cpu"]]
-    _preload_cuda()
-    return [PROVIDERS["cuda"]] if device == "cuda" else [PROVIDERS["cuda"], PROVIDERS["cpu"]]
+    if PROVIDERS["cuda"].runtime_name in ort.get_available_providers():
+        return None
+    return (
+        "this onnxruntime has no CUDA provider; install maskwright[serve-gpu] instead of "
+        "maskwright[serve]"
+    )
 
 
 def _preload_cuda() -> None:
@@ -79,17 +117,40 @@ PROVIDERS: dict[str, Provider] = {
     "cuda": Provider(
         name="cuda",
         runtime_name="CUDAExecutionProvider",
-        wants=(("attention-op", "fp16"), ("attention-op", "fp32"), ("decomposed", "fp32")),
+        forms=("attention-op", "decomposed"),
+        precisions=("fp16", "fp32"),
+        auto=("fp16", "fp32"),
         # Grow the arena by what is asked: doubling strands memory when shapes vary.
         options={"arena_extend_strategy": "kSameAsRequested"},
         max_batch_cost=16384,
         n_workers=1,  # one stream a session: more callers only queue inside
+        length_step=8,
+        mask_step=8,
+        length_buckets=(16, 32, 64, 128, 256, 512),  # few shapes, or the arena fragments
+    ),
+    "openvino": Provider(
+        name="openvino",
+        runtime_name="OpenVINOExecutionProvider",
+        forms=("decomposed",),  # parts of the other form would fall back
+        precisions=("bf16",),
+        auto=("bf16",),
+        max_batch_cost=512,
+        n_workers=0,
+        length_step=8,  # each new shape costs 5 to 10 ms once
+        mask_step=8,
     ),
     "cpu": Provider(
         name="cpu",
         runtime_name="CPUExecutionProvider",
-        wants=(("attention-op", "fp32"), ("decomposed", "fp32")),
+        forms=("attention-op", "decomposed"),
+        precisions=("fp32", "int8"),
+        auto=("fp32",),  # int8 by name only: an answer moves with its neighbours
         max_batch_cost=512,
         n_workers=0,
+        length_step=2,
+        mask_step=1,  # a row of the vocabulary head costs as much as several tokens
     ),
 }
+
+# Why a provider cannot be used at all on this host, if that can be told before a session is made.
+UNUSABLE: dict[str, Callable[[], str | None]] = {"cuda": _no_cuda, "openvino": openvino.unusable}

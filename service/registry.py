@@ -94,7 +94,7 @@ def read_sources(text: str) -> list[tuple[str | None, str]]:
     return sources
 
 
-def load_models(text: str, *, device: str) -> Registry:
+def load_models(text: str, *, device: str, precision: str = "auto", n_threads: int = 0) -> Registry:
     """Load every model that the setting `model` lists; all on the provider of the first.
 
     Raises:
@@ -102,7 +102,9 @@ def load_models(text: str, *, device: str) -> Registry:
     """
     models: list[Model] = []
     for name, source in read_sources(text):
-        model = load_model(source, device=device, name=name)
+        model = load_model(
+            source, device=device, precision=precision, name=name, n_threads=n_threads
+        )
         if any(model.name == other.name for other in models):
             raise ValueError(f"two models are called {model.name!r}; name them: NAME=DIR")
         models.append(model)

@@ -71,7 +71,12 @@ class Reloader:
 
     def _load(self) -> list[Model]:
         provider = self._registry.default.engine.provider.name
-        models = load_models(self._settings.model, device=provider).models
+        models = load_models(
+            self._settings.model,
+            device=provider,
+            precision=self._settings.precision,
+            n_threads=self._settings.threads,
+        ).models
         if (names := [model.name for model in models]) != self._registry.names:
             raise ValueError(
                 f"the models are called {', '.join(names)} now, and requests know them as "

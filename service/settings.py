@@ -31,6 +31,12 @@ class Settings:
         "where graphs run; auto takes CUDA if it works; cuda fails to start without it",
         choices=("auto", "cpu", "cuda"),
     )
+    precision: str = _setting(
+        "auto",
+        "of the graphs; auto is fp16 on CUDA, bf16 through OpenVINO where the processor has AMX, "
+        "else fp32; int8 is taken by name only",
+        choices=("auto", "fp32", "bf16", "int8", "fp16"),
+    )
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8000, "port to listen on; 0 takes a free one", low=0)
     admin_host: str = _setting("127.0.0.1", "address of the admin port")

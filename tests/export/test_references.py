@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper
 
-from export.references import PATHS, referenced_files
+from export.references import PATHS, external_tensors, referenced_files
 from tests.export.conftest import repeatable
 
 # Our names for the messages of onnx.proto that lead to a tensor's external data.
@@ -231,3 +231,15 @@ def test_a_damaged_model_hides_no_file_that_the_onnx_package_finds(
         return
     with contextlib.suppress(ValueError):
         assert found <= referenced_files(bytes(damaged))
+
+
+def test_tensors_in_files_are_found_with_type_shape_and_place(artefact: Path) -> None:
+    graph = onnx.load(artefact / "encode.onnx", load_external_data=False).graph
+    stated = {}
+    for tensor in graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            place = (entries["location"], int(entries["offset"]), int(entries["length"]))
+            stated[tensor.name] = ("float32", tuple(tensor.dims), *place)
+    found = external_tensors((artefact / "encode.onnx").read_bytes())
+    assert {t.name: (t.dtype, t.shape, t.file, t.offset, t.length) for t in found} == stated

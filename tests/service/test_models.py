@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from export import openvino
 from export.artefact import MANIFEST, InvalidArtefact, load_artefact, write_manifest
 from service.models import Model, Work, bundled_names, load_model
 from service.providers import PROVIDERS, ProviderUnavailable, candidates
@@ -121,3 +122,39 @@ def test_a_bundled_model_reached_the_loss_it_was_bundled_for(name: str) -> None:
     held_out = training["held_out"]
     assert (held_out["length"], held_out["draws"]) == (64, 4)
     assert held_out["loss"] <= 1.45
+
+
+def test_a_precision_that_nothing_here_runs_is_refused_with_the_reasons() -> None:
+    with pytest.raises(ProviderUnavailable, match=r"cpu does not run bf16") as refused:
+        candidates("cpu", "bf16")
+    assert "openvino wants" in str(refused.value)
+    with pytest.raises(ProviderUnavailable, match="cpu does not run fp16"):
+        candidates("cpu", "fp16")
+
+
+def test_a_precision_by_name_that_the_artefact_lacks_says_how_to_add_it(artefact: Path) -> None:
+    with pytest.raises(InvalidArtefact, match=r"no encode graph for cpu in int8; .* --add"):
+        load_model(str(artefact), device="cpu", precision="int8")
+
+
+def test_openvino_is_taken_only_where_the_processor_has_amx_and_the_plugin_is_there(
+    tmp_path: Path,
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags\t\t: fpu avx2\n")
+    assert "amx_bf16" in (openvino.unusable(cpuinfo) or "")
+    cpuinfo.write_text("flags\t\t: fpu amx_tile amx_bf16\n")
+    assert "not installed" in (openvino.unusable(cpuinfo) or "")
+    assert "amx_bf16" in (openvino.unusable(tmp_path / "none") or "")
+
+
+def test_on_cuda_lengths_go_up_to_buckets_and_on_a_cpu_to_the_next_even_one(
+    model_of: Callable[..., Model],
+) -> None:
+    artefact = model_of().artefact
+    for name, columns, n_masks in (("cuda", 16, 8), ("cpu", 10, 1)):
+        model = Model(artefact, PROVIDERS["cpu"])
+        model.engine.provider = PROVIDERS[name]
+        inputs = model.padded([Work([5] * 9, frozenset({"top_ids"}), (3,))])
+        assert inputs["input_ids"].shape == (1, columns)
+        assert inputs["mask_positions"].shape == (n_masks, 2)
