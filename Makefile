@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 LABML := .venv-labml
 CLIENTS := .venv-clients
 
-.PHONY: serve test test-clients test-schema check bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
+.PHONY: serve test test-clients test-schema check bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
 
 help:
 	@echo "make serve [MODEL=name-or-directory]   start the service on http://127.0.0.1:8000"
@@ -17,6 +17,8 @@ help:
 	@echo "make dev                               install what training, exporting and tests need"
 	@echo "make bench-train                       the trainer against labml's experiment; about an hour"
 	@echo "make bench-train-short                 its promises of stopping, killing, splitting; two minutes"
+	@echo "make bench-models                      the encoders that make bench measures; minutes each"
+	@echo "make bench, bench-quick                our server against a plain one: 45 minutes, or one"
 	@echo "make chaos [CHAOS=--short]             load, failures and abuse; about half an hour, or two minutes"
 	@echo "make soak                              100,000 requests: memory and latency stay"
 	@echo "make check                             formatting, lint and types"
@@ -64,6 +66,15 @@ $(LABML)/.labml:
 	$(LABML)/bin/pip install --quiet torch==2.13.0 numpy einops pyyaml gitpython requests
 	$(LABML)/bin/pip install --quiet --no-deps labml-nn==0.5.1 'labml<0.5' labml-helpers
 	@touch $@
+
+bench-models: dev
+	$(BIN)/python -m tests.bench.models $(MODELS)
+
+bench: bench-models
+	$(BIN)/python -m tests.bench.serve $(BENCH)
+
+bench-quick: dev
+	$(BIN)/python -m tests.bench.serve --short
 
 # Root installs what they run beside the service: a balancer, a sandbox, a tracer, slow clients.
 chaos: dev

@@ -202,6 +202,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     provider = registry.default.engine.provider
     scheduler = Scheduler(
         max_batch_cost=settings.max_batch_cost or provider.max_batch_cost,
+        call_cost=provider.call_cost,
         max_queue_cost=settings.max_queue_cost,
         max_wait_seconds=settings.max_wait_seconds,
         hang_seconds=settings.hang_seconds,

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 MAX_WAITING = 10_000
 FLUSH_SECONDS = 2.0
-GATHER_SECONDS = 0.005  # the writer wakes once for the lines of so long, not once for each
+GATHER_SECONDS = 0.05  # the writer wakes once for the lines of so long, not once for each
 MAX_GATHERED = 64
 LOGGERS_OF_OTHERS = ("uvicorn.error", "asyncio")
 
@@ -79,21 +79,31 @@ class ThreadedHandler(logging.Handler):
         super().close()
 
     def _write(self) -> None:
-        line = self._lines.get()
-        while line is not None:
-            lines = [line]
-            time.sleep(GATHER_SECONDS)
-            with contextlib.suppress(queue.Empty):
-                while len(lines) < MAX_GATHERED and (line := self._lines.get_nowait()) is not None:
-                    lines.append(line)
-            if self._n_dropped:
-                lines.append(self._lost(self._n_dropped))
-                self._n_dropped = 0
-            with contextlib.suppress(OSError, ValueError):  # closed: there is nobody to tell
-                self._stream.write("\n".join(lines) + "\n")
-                self._stream.flush()
-            if line is not None:
-                line = self._lines.get()
+        while (lines := self._gathered())[-1:] != [None]:
+            self._put([line for line in lines if line is not None])
+        self._put([line for line in lines if line is not None])
+
+    def _gathered(self) -> list[str | None]:
+        """What waits, up to the None that ends it; if nothing does, what comes after a while."""
+        lines: list[str | None] = []
+        if self._lines.empty():
+            lines.append(self._lines.get())
+            if lines != [None]:
+                time.sleep(GATHER_SECONDS)
+        with contextlib.suppress(queue.Empty):
+            while len(lines) < MAX_GATHERED and lines[-1:] != [None]:
+                lines.append(self._lines.get_nowait())
+        return lines
+
+    def _put(self, lines: list[str]) -> None:
+        if self._n_dropped:
+            lines.append(self._lost(self._n_dropped))
+            self._n_dropped = 0
+        if not lines:
+            return
+        with contextlib.suppress(OSError, ValueError):  # closed: there is nobody to tell
+            self._stream.write("\n".join(lines) + "\n")
+            self._stream.flush()
 
     def _lost(self, n: int) -> str:
         message = f"{n} log lines were dropped: nobody reads them"
@@ -106,6 +116,8 @@ def start_logging(*, level: str, style: str) -> ThreadedHandler:
     Args:
         style: `json`, `text`, or `auto` for text at a terminal.
     """
+    # What our lines do not show need not be found out for each of them.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     text = style == "text" or (style == "auto" and sys.stderr.isatty())
     handler = ThreadedHandler(sys.stderr)
     handler.setFormatter(TextFormatter() if text else JsonFormatter())

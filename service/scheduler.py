@@ -13,7 +13,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from service.workers import Batch, Runner, Workers
 logger = logging.getLogger(__name__)
 
 LENGTH_STEP = 8  # lengths are rounded up to it: few shapes, full vector registers
-LENGTH_REACH = 0.25  # a batch takes texts up to this much shorter or longer than its first
+CALL_COST = 16.0  # padded tokens that a call on a CPU costs beside its texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +90,8 @@ class Scheduler:
 
     Args:
         max_batch_cost: Budget of a batch, in padded tokens; a single item may exceed it.
+        call_cost: What a batch costs beside its texts: a text joins one if the padding it brings
+            costs less than a call of its own.
         max_queue_cost, max_wait_seconds: What may wait; see `Admission`.
         hang_seconds: Running time from which a batch is given up.
         failed: Told why the process cannot go on.
@@ -99,6 +101,7 @@ class Scheduler:
         self,
         *,
         max_batch_cost: float,
+        call_cost: float = CALL_COST,
         max_queue_cost: float = math.inf,
         max_wait_seconds: float = math.inf,
         hang_seconds: float = 60.0,
@@ -107,6 +110,7 @@ class Scheduler:
         metrics: Metrics,
     ) -> None:
         self._metrics, self._max_batch_cost = metrics, max_batch_cost
+        self._call_cost = call_cost
         self._loop = asyncio.get_running_loop()
         self._groups: dict[Hashable, dict[int, list[_Waiting]]] = {}
         self._numbers, self._requests = itertools.count(), itertools.count()
@@ -221,7 +225,8 @@ class Scheduler:
                 waiting, at = lengths[length][0], max(longest, length)
                 so_far = cost if at == longest else sum(m.item.cost_at(at) for m in members)
                 grown = so_far + waiting.item.cost_at(at)
-                if members and grown > self._max_batch_cost:
+                apart = cost + waiting.item.cost_at(length) + self._call_cost
+                if members and grown > min(self._max_batch_cost, apart):
                     break
                 self._pop(lengths, length)
                 if self._given_up(waiting):
@@ -292,8 +297,6 @@ class Scheduler:
         self._metrics.tokens.labels("padding", batch.runner.name).inc(padded - real)
 
 
-def _outwards(first: int, lengths: list[int]) -> Iterator[int]:
-    """Lengths within reach of `first`, nearest first, the shorter of two."""
-    reach = max(LENGTH_STEP, LENGTH_REACH * first)
-    near = [length for length in lengths if abs(length - first) <= reach]
-    return iter(sorted(near, key=lambda length: (abs(length - first), length)))
+def _outwards(first: int, lengths: list[int]) -> list[int]:
+    """Lengths nearest to `first` first, the shorter of two."""
+    return sorted(lengths, key=lambda length: (abs(length - first), length))

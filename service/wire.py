@@ -17,6 +17,7 @@ from service.errors import InvalidField, UnsupportedMediaType
 from service.quick_route import quick_handler
 from service.tensors import HEADER_LENGTH, with_binary_inputs
 
+PATIENCE_SECONDS = 0.02  # from which an answer is slow enough to ask whether its client waits
 GONE = 499  # nginx's status for a client that closed; seen by the metrics alone
 
 
@@ -77,16 +78,16 @@ class JsonRoute(APIRoute):
             if request.method == "POST":
                 _check_type(request, tensors=self.request_class is TensorRequest)
             json_request = self.request_class(request.scope, request.receive)
-            answering = asyncio.ensure_future(handle(json_request))
-            leaving = asyncio.ensure_future(_left(json_request))
+            watch = Watch(json_request)
             try:
-                await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
-                if answering.done():
-                    return answering.result()
+                return await handle(json_request)
+            except asyncio.CancelledError:
+                if not watch.left:
+                    raise
+                watch.taken()
                 return Response(status_code=GONE)  # to no one
             finally:
-                answering.cancel()  # what waits in the queue is dropped with it
-                leaving.cancel()
+                watch.end()
 
         return checked
 
@@ -97,11 +98,43 @@ class TensorRoute(JsonRoute):
     request_class = TensorRequest
 
 
-async def _left(request: JsonRequest) -> None:
-    """Until the client has closed its connection."""
-    await request.complete.wait()
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+class Watch:
+    """Cancels the task that answers once its client has closed the connection.
+
+    What waits in the queue is dropped with it. Most answers are sent before anyone need look.
+
+    Attributes:
+        left: Whether the client has.
+    """
+
+    def __init__(self, request: JsonRequest) -> None:
+        self._request, self.left = request, False
+        self._answering = asyncio.current_task()
+        self._leaving: asyncio.Task[None] | None = None
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(PATIENCE_SECONDS, self._look)
+
+    def taken(self) -> None:
+        """The cancellation has reached whom it was meant for."""
+        if self._answering is not None:
+            self._answering.uncancel()
+
+    def end(self) -> None:
+        """The answer is there, or nobody wants it."""
+        self._timer.cancel()
+        if self._leaving is not None:
+            self._leaving.cancel()
+
+    def _look(self) -> None:
+        self._leaving = asyncio.ensure_future(self._wait())
+
+    async def _wait(self) -> None:
+        await self._request.complete.wait()
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        if self._answering is not None:
+            self._answering.cancel()
 
 
 def _check_type(request: Request, *, tensors: bool) -> None:

@@ -268,6 +268,45 @@ def test_every_text_is_answered_once_and_no_batch_of_several_exceeds_its_budget(
     asyncio.run(scenario())
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=1, max_size=40),
+    budget=st.integers(8, 600),
+    at_once=st.integers(1, 8),
+)
+def test_a_text_is_passed_by_no_more_batches_than_texts_came_before_it(
+    lengths: list[int], budget: int, at_once: int
+) -> None:
+    async def scenario() -> None:
+        recorder = Open()
+        scheduler = Scheduler(max_batch_cost=budget, metrics=metrics())
+        futures = []
+        for place, n in enumerate(lengths):
+            futures += scheduler.submit([recorder.item(n, payload=place)])
+            if place % at_once == 0:
+                await asyncio.sleep(0)
+        await asyncio.gather(*futures)
+        for batch_number, batch in enumerate(recorder.batches):
+            assert all(batch_number <= place for place in batch)
+        await scheduler.close()
+
+    asyncio.run(scenario())
+
+
+async def test_a_text_joins_a_batch_if_its_padding_costs_less_than_a_call(
+    recorder: Recorder,
+) -> None:
+    scheduler = Scheduler(max_batch_cost=1000, call_cost=16, metrics=metrics())
+    futures = scheduler.submit([recorder.item(1)])
+    await recorder.started()
+    # 24 with 8 wastes 16; 24 and 8 with 32 would waste 8 + 24, and 40 with 24 twice 16.
+    for n in (24, 8, 40, 24):
+        futures += scheduler.submit([recorder.item(n)])
+    recorder.gate.set()
+    await asyncio.gather(*futures)
+    assert recorder.batches == [[1], [8, 24, 24], [40]]
+
+
 async def test_the_queue_is_read_when_it_is_scraped(recorder: Recorder) -> None:
     counted = metrics()
     scheduler = Scheduler(max_batch_cost=8, max_queue_cost=64, metrics=counted)

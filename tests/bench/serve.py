@@ -1,0 +1,252 @@
+"""`make bench`: our server, the plain server and ONNX Runtime alone, in turns on the same texts.
+
+Windows of 10 s after 2 s, three rounds, medians; the same seed for every side. About 45 minutes for
+the four bench models on two cores; `--short` takes the model that ships, one round of 2 s, and only
+checks that every answer is right. Leaves runs/bench/serve.json, from which the table and the plot
+of docs/benchmarks.md are written.
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from export.artefact import load_artefact
+from model.tokenizer import Tokenizer
+from service.load import Load
+from service.workload import Sample, from_file, masked, passages
+from tests.bench import serve_report
+from tests.bench.expected import TOLERANCE, Expected
+from tests.bench.models import CARRYING, HOME, MODELS, artefact
+from tests.bench.servers import ours, plain, resident_bytes, window
+
+ROUTES = ("/fill-mask", "/embed")
+N_SAMPLES = 2048
+KEEP_EVERY = 25
+Figures = dict[str, Any]
+
+
+@dataclass
+class Bench:
+    """Measures one model."""
+
+    path: Path
+    seconds: float
+    warmup: float
+    rounds: int
+    data: Path | None = None
+    wrong: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        loaded = load_artefact(self.path, hard_links=True)
+        self.tokenizer = Tokenizer.from_json(loaded.tokenizer_json)
+        self.longest: int = loaded.manifest["max_tokens"]
+        self.precisions = {variant.precision for variant in loaded.variants}
+        self.samples = {route: self._samples(route) for route in ROUTES}
+
+    def _samples(self, route: str) -> list[Sample]:
+        samples = (
+            from_file(self.data)
+            if self.data
+            else passages(N_SAMPLES, seed=1, tokenizer=self.tokenizer, longest=self.longest)
+        )
+        if route == "/fill-mask":
+            samples = masked(samples, seed=1, tokenizer=self.tokenizer)
+        return [s for s in samples if s.n_tokens is None or s.n_tokens <= self.longest]
+
+    def load(self, url: str, route: str, *, connections: int, n_texts: int = 1) -> Load:
+        """A window, whose answers must all be there and, where looked at, right."""
+        samples = self.samples[route]
+        found = window(
+            url, route, samples, seconds=self.seconds, warmup=self.warmup, connections=connections,
+            n_texts=n_texts, keep_every=KEEP_EVERY,
+        )  # fmt: skip
+        self.wrong += [f"{route}, {connections}: {kind}" for kind in found.errors.elements()]
+        return found
+
+    def check(self, found: Load, route: str, *, n_texts: int = 1) -> None:
+        """Compare the answers that were kept with those of each text alone."""
+        expected, samples = Expected(self.path, route), self.samples[route]
+        for place, body in found.kept:
+            off = expected.off_by(samples[place * n_texts : (place + 1) * n_texts], body)
+            if not off <= TOLERANCE:
+                self.wrong.append(f"{route}: an answer is {off:.1e} off")
+
+    def versus(self, connections: Sequence[int]) -> Figures:
+        """Ours and the plain server, alternating."""
+        sides: dict[str, dict[str, list[Load]]] = {}
+        with ours(self.path, "--precision", "fp32") as (mine, _), plain(self.path) as (other, _):
+            for route in ROUTES:
+                for n in connections:
+                    rows = sides.setdefault(f"{route} {n}", {"ours": [], "plain": []})
+                    for _ in range(self.rounds):
+                        for side, url in (("ours", mine), ("plain", other)):
+                            rows[side].append(self.load(url, route, connections=n))
+                    self.check(rows["ours"][-1], route)
+        return {
+            name: {side: _medians(loads) for side, loads in rows.items()}
+            for name, rows in sides.items()
+        }
+
+    def named(self, precision: str, connections: Sequence[int]) -> Figures:
+        """Ours in a precision."""
+        with ours(self.path, "--precision", precision) as (url, _):
+            return {
+                f"{route} {n}": _medians(
+                    [self.load(url, route, connections=n) for _ in range(self.rounds)]
+                )
+                for route in ROUTES
+                for n in connections
+            }
+
+    def loops(self, precision: str) -> Figures:
+        """ONNX Runtime alone."""
+        found: dict[str, dict[str, list[float]]] = {route: {} for route in ROUTES}
+        for _ in range(self.rounds):
+            for route in ROUTES:
+                command = [sys.executable, "-m", "tests.bench.loop", str(self.path), "--seed", "1"]
+                command += ["--route", route, "--precision", precision]
+                command += ["--seconds", str(self.seconds)]
+                done = subprocess.run(command, check=True, capture_output=True, text=True)
+                for way, tokens_s in json.loads(done.stdout).items():
+                    found[route].setdefault(way, []).append(tokens_s)
+        return {r: {way: median(each) for way, each in ways.items()} for r, ways in found.items()}
+
+    def alone(self) -> Figures:
+        """What one server does beside throughput: lists, fairness, memory, exactness."""
+        figures: Figures = {}
+        with ours(self.path, "--precision", "fp32") as (url, pid):
+            for route in ROUTES:
+                found = self.load(url, route, connections=2, n_texts=128)
+                figures[f"lists {route}"] = found.figures()["tokens_s"]
+                self.check(found, route, n_texts=128)
+            figures |= self._fairness(url)
+            figures["resident"] = [self._sweep(url, pid) for _ in range(3)]
+            body = window(
+                url, "/embed", self.samples["/embed"][:1000], seconds=1, warmup=0, connections=1,
+                n_texts=1000, keep_every=1,
+            ).kept[0][1]  # fmt: skip
+            expected = Expected(self.path, "/embed")
+            figures["batched_off"] = expected.off_by(self.samples["/embed"][:1000], body)
+        return figures
+
+    def _fairness(self, url: str) -> Figures:
+        """p99 of a connection of 20-token texts, by itself and beside one of the longest."""
+        short = [self._of_length(20, seed) for seed in range(64)]
+        long = [self._of_length(self.longest, seed) for seed in range(64)]
+        by_itself = window(
+            url, "/embed", short, seconds=self.seconds, warmup=self.warmup, connections=1
+        )
+        command = [sys.executable, "-m", "service.load_cli", url, "--data"]
+        lines = HOME / "long.txt"
+        lines.parent.mkdir(parents=True, exist_ok=True)
+        lines.write_text("\n".join(sample.text for sample in long), encoding="utf-8")
+        heavy = subprocess.Popen(
+            [*command, str(lines), "--seconds", str(self.seconds + 2), "--warmup", "0"],
+            stdout=subprocess.DEVNULL,
+        )
+        beside = window(
+            url, "/embed", short, seconds=self.seconds - 1, warmup=self.warmup, connections=1
+        )
+        heavy.wait(60)
+        return {"p99_alone": by_itself.quantile(0.99), "p99_beside": beside.quantile(0.99)}
+
+    def _of_length(self, n_tokens: int, seed: int) -> Sample:
+        """A passage cut to very nearly so many tokens."""
+        text = " ".join(s.text for s in self.samples["/embed"][seed : seed + 64])
+        encoded = self.tokenizer.encode(text)
+        end = encoded.offsets[n_tokens - self.tokenizer.n_wrap - 1][1]
+        return Sample(text[:end], n_tokens)
+
+    def _sweep(self, url: str, pid: int) -> int:
+        """Resident bytes after a text of every length, and lists of each."""
+        for n_tokens in range(8, self.longest + 1, 4):
+            sample = self._of_length(n_tokens, n_tokens)
+            for n_texts in (1, 7):
+                window(
+                    url, "/embed", [sample] * n_texts, seconds=0.02, warmup=0, connections=2,
+                    n_texts=n_texts,
+                )  # fmt: skip
+        return resident_bytes(pid)
+
+
+def _medians(loads: Sequence[Load]) -> Figures:
+    return {
+        "tokens_s": median(load.n_tokens / load.seconds for load in loads),
+        "p50": median(load.quantile(0.5) for load in loads),
+        "p99": median(load.quantile(0.99) for load in loads),
+    }
+
+
+def measure(name: str, options: argparse.Namespace, results: Path) -> list[str]:
+    """All that is measured of a bench model; what was lost or wrong."""
+    bench = Bench(artefact(name), options.seconds, 2.0, options.rounds, options.data)
+    carries = name in CARRYING
+    figures: Figures = {"versus": bench.versus((1, 8, 32, 128) if carries else (32,))}
+    if carries:
+        figures["loops"] = bench.loops("fp32")
+        figures |= bench.alone()
+        command = [sys.executable, "-m", "tests.bench.overhead", str(bench.path)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        figures["overhead"] = json.loads(done.stdout.splitlines()[-1])
+        figures["auto"] = bench.named("auto", (32, 128))
+        if "int8" in bench.precisions:
+            figures["int8"] = bench.named("int8", (32, 128))
+            figures["loops_int8"] = bench.loops("int8")
+    figures["wrong"] = bench.wrong
+    found = json.loads(results.read_text()) if results.exists() else {}
+    found[name] = figures
+    found["machine"] = f"{platform.processor() or platform.machine()}, {_cpu()}"
+    results.write_text(json.dumps(found, indent=1))
+    return bench.wrong
+
+
+def _cpu() -> str:
+    text = Path("/proc/cpuinfo").read_text()
+    return text.partition("model name\t: ")[2].partition("\n")[0]
+
+
+def short() -> list[str]:
+    """One quick round on the model that ships; what was lost or wrong."""
+    import service.models
+
+    bench = Bench(service.models.BUNDLED / "shakespeare-mhsa", seconds=2.0, warmup=0.5, rounds=1)
+    for row, sides in bench.versus((1, 32)).items():
+        ratio = sides["ours"]["tokens_s"] / max(1.0, sides["plain"]["tokens_s"])
+        print(f"{row}: {sides['ours']['tokens_s']:.0f} tokens/s, {ratio:.2f} x plain", flush=True)
+    return bench.wrong
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; 1 if any answer was lost or wrong."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="NAME", help=", ".join(MODELS))
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", type=Path, help="other texts: one a line, or .jsonl")
+    options = parser.parse_args(arguments)
+    results = HOME / "serve.json"
+    if options.short:
+        wrong = short()
+    else:
+        wrong = []
+        for name in options.models or MODELS:
+            if not artefact(name).exists():
+                print(f"{name} is not there: make bench-models", flush=True)
+                continue
+            wrong += measure(name, options, results)
+            serve_report.write(json.loads(results.read_text()))
+    for line in sorted(set(wrong)):
+        print(f"{line} ({wrong.count(line)} times)", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The table and the plot that `make bench` leaves in docs/benchmarks.md."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+PAGE, PLOT = Path("docs/benchmarks.md"), Path("docs/serving-throughput.png")
+BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
+
+# (route, connections): must, aim; ours ÷ the plain server.
+VERSUS = {
+    "/fill-mask 1": (1.15, 1.4), "/fill-mask 8": (1.2, 1.4),
+    "/fill-mask 32": (1.35, 1.5), "/fill-mask 128": (1.45, 1.6),
+    "/embed 1": (1.15, 1.4), "/embed 8": (1.15, 1.3),
+    "/embed 32": (1.30, 1.45), "/embed 128": (1.30, 1.5),
+}  # fmt: skip
+CEILING = {32: (0.75, 0.82), 128: (0.82, 0.90)}
+
+Row = tuple[str, float, str, bool]  # what, measured, "must; aim", whether it holds
+
+
+def rows(name: str, found: Mapping[str, Any]) -> Iterator[Row]:
+    """The bars of one model."""
+    for row, sides in found["versus"].items():
+        ratio = sides["ours"]["tokens_s"] / sides["plain"]["tokens_s"]
+        must, aim = VERSUS[row]
+        yield f"{name}, {row}, ours ÷ plain", ratio, f"≥ {must}; {aim}", ratio >= must
+        if row.endswith(" 128"):
+            late = sides["ours"]["p99"] / sides["plain"]["p99"]
+            yield f"{name}, {row}, p99 ÷ plain's", late, "≤ 0.5; 0.3", late <= 0.5
+    if "loops" not in found:
+        return
+    for route, ways in found["loops"].items():
+        tokens_s = {n: found["versus"][f"{route} {n}"]["ours"]["tokens_s"] for n in (1, 32, 128)}
+        one = tokens_s[1] / ways["one"]
+        yield f"{name}, {route} 1, ÷ loop of one text", one, "≥ 0.6; 0.8", one >= 0.6
+        for n, (must, aim) in CEILING.items():
+            ratio = tokens_s[n] / ways["sorted"]
+            yield f"{name}, {route} {n}, ÷ sorted loop", ratio, f"≥ {must}; {aim}", ratio >= must
+        lists = found[f"lists {route}"] / ways["window"]
+        what = f"{name}, {route}, lists of 128 ÷ loop of windows"
+        yield what, lists, "≥ 0.85; 0.95", lists >= 0.85
+        overhead = found["overhead"][route]
+        what = f"{name}, {route}, µs a request beyond run and encode"
+        yield what, overhead, "≤ 250; 180", overhead <= 250
+    yield from _by_name(name, found)
+    fair = found["p99_beside"] / found["p99_alone"]
+    yield f"{name}, p99 of short texts beside long ÷ alone", fair, "≤ 4; 2", fair <= 4
+    off = found["batched_off"]
+    yield f"{name}, alone against batched, 1,000 texts", off, "≤ 1e-5", off <= 1e-5
+    grown = found["resident"][2] / found["resident"][0]
+    yield f"{name}, memory after three sweeps ÷ after one", grown, "≤ 1.05", grown <= 1.05
+    wrong = len(found["wrong"])
+    yield f"{name}, lost or wrong answers", wrong, "0", not wrong
+
+
+def _by_name(name: str, found: Mapping[str, Any]) -> Iterator[Row]:
+    """The bars of precisions other than fp32."""
+    for precision, must, aim in (("int8", 2.0, 2.8), ("auto", 2.8, 3.6)):
+        for row, figures in found.get(precision, {}).items():
+            if row.endswith(" 32"):
+                ratio = figures["tokens_s"] / found["versus"][row]["plain"]["tokens_s"]
+                yield (
+                    f"{name}, {row}, {precision} ÷ plain",
+                    ratio,
+                    f"≥ {must}; {aim}",
+                    ratio >= must,
+                )
+
+
+def write(results: Mapping[str, Any]) -> None:
+    """Put the table and the plot into the docs."""
+    models = {name: found for name, found in results.items() if name != "machine"}
+    lines = ["| bar | measured | must; aim |", "| --- | --- | --- |"]
+    for name, found in models.items():
+        for what, value, bar, holds in rows(name, found):
+            lines.append(f"| {what} | {value:.3g}{'' if holds else ', short'} | {bar} |")
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    table = "\n".join([f"{BEGIN}", f"Measured on {results['machine']}.", "", *lines, END])
+    PAGE.write_text(before + table + after, encoding="utf-8")
+    plot(models)
+
+
+def plot(models: Mapping[str, Any]) -> None:
+    """Tokens a second over connections: ours, the plain server, ONNX Runtime alone."""
+    carrying = {name: found for name, found in models.items() if "loops" in found}
+    if not carrying:
+        return
+    figure, axes = plt.subplots(len(carrying), 2, figsize=(9, 3.2 * len(carrying)), squeeze=False)
+    for line, (name, found) in zip(axes, carrying.items(), strict=True):
+        for axis, route in zip(line, found["loops"], strict=True):
+            connections = (1, 8, 32, 128)
+            for side in ("ours", "plain"):
+                points = [found["versus"][f"{route} {n}"][side]["tokens_s"] for n in connections]
+                axis.plot(connections, points, marker="o", label=side)
+            axis.axhline(found["loops"][route]["sorted"], ls=":", c="grey", label="ORT, sorted")
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(connections, [str(n) for n in connections])
+            axis.set(title=f"{name} {route}", xlabel="connections", ylabel="tokens/s", ylim=0)
+            axis.legend()
+    figure.tight_layout()
+    figure.savefig(PLOT, dpi=110)
+    plt.close(figure)
