@@ -21,6 +21,8 @@ MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
 
+N_TOP = 64  # candidates a mask that `encode` picks itself; a larger top_k reads `mask_logprobs`
+
 # The fields that are read, and what they hold; a manifest may have more.
 MANIFEST_FIELDS: dict[str, type] = {
     "name": str,

@@ -18,11 +18,10 @@ from jaxtyping import Float, Int
 from onnx import ModelProto, TensorProto
 from torch import Tensor, nn
 
+from export.artefact import N_TOP
 from model.encoder import Encoder, real_positions
 from model.mixers import SelfAttention
 from model.pooling import POOLINGS
-
-N_TOP = 64  # candidates per mask in the graph; a larger top_k reads `mask_logprobs`
 
 
 @dataclass(frozen=True)

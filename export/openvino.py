@@ -25,7 +25,7 @@ def unusable(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
     if not has_bf16(cpuinfo):
         return f"openvino wants a processor with {FLAG}, which this {platform.machine()} lacks"
     if importlib.util.find_spec(PACKAGE) is None:
-        return "openvino wants the package onnxruntime-ep-openvino, which is not installed"
+        return "openvino wants the extra maskwright[openvino], which is not installed"
     return None
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from export.artefact import N_TOP
 from model.tokenizer import Tokenizer
 from service.errors import InvalidField
 from service.inference import Answer, Inference, by_window
 from service.models import Work
 from service.windows import Window
 
-N_TOP = 64  # candidates that the graph picks itself
 WHOLE, TOP = frozenset({"mask_logprobs"}), frozenset({"top_logprobs", "top_ids"})
 
 Ids = tuple[int, ...]
