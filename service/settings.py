@@ -47,7 +47,9 @@ class Settings:
     )
     threads: int = _setting(0, "worker threads on a CPU; 0 takes one per core", low=0)
     max_batch_cost: float = _setting(
-        0.0, "most padded tokens in a batch; 0 takes 512 on a CPU, 16,384 on CUDA", low=0
+        0.0,
+        "most padded tokens in a batch; 0 takes 256 on a CPU, 512 through OpenVINO, 16,384 on CUDA",
+        low=0,
     )
     max_queue_cost: float = _setting(
         65536.0, "padded tokens that may wait before new work is refused with 429", low=1

@@ -24,7 +24,7 @@ from export.artefact import load_artefact
 from model.tokenizer import Tokenizer
 from service.workload import masked, passages
 
-BUDGET = 512  # padded tokens in a batch
+BUDGET = 256  # padded tokens in a batch: the best of 128, 256, 512 and 1,024
 N_TEXTS = 512
 WINDOW = 128
 

@@ -118,5 +118,5 @@ async def test_info_has_the_fields_that_its_clients_read(client: httpx.AsyncClie
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
     assert (info["model_dtype"], info["max_input_length"]) == ("float32", 32)
     assert info["max_client_batch_size"] == 1024
-    assert info["max_batch_tokens"] == 512
+    assert info["max_batch_tokens"] == 256
     assert info["max_concurrent_requests"] == 65536 // 32
