@@ -65,7 +65,7 @@ def main() -> None:
     Tokenizer.encode = inside.wrapped(Tokenizer.encode)  # type: ignore[method-assign]
     flags = ["--model", options.model, "--port", "0", "--drain-delay", "0"]
     settings = read_settings(flags, {})
-    registry = load_models(settings.model, device="cpu")
+    registry = load_models(settings.model, device="cpu", n_threads=1)
     app = create_app(settings, registry, n_workers=len(os.sched_getaffinity(0)))
     start_logging(level="info", style="json")
     server = Server(app, settings, greeting="overhead")
