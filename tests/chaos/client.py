@@ -49,6 +49,7 @@ class Client:
 
     def __init__(self, port: int) -> None:
         self.port = port
+        self.n_stale = 0
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(self, request: bytes, *, due: float | None = None) -> Reply:
@@ -56,10 +57,7 @@ class Client:
         reply = Reply()
         begun = due if due is not None else reply.at
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            if self._idle:
-                reader, writer = self._idle.pop()
-            else:
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            reader, writer = self._kept() or await asyncio.open_connection("127.0.0.1", self.port)
             try:
                 reply.sent = True
                 writer.write(request)
@@ -73,6 +71,16 @@ class Client:
                 writer.close()
         reply.seconds = time.perf_counter() - begun
         return reply
+
+    def _kept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """A connection that the server has not closed, as it does with those that idle too long."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not (reader.at_eof() or reader.exception()):
+                return reader, writer
+            self.n_stale += 1
+            writer.close()
+        return None
 
     def close(self) -> None:
         for _, writer in self._idle:
