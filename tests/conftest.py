@@ -7,7 +7,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests import onnxruntime themselves
 import fcntl
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -37,9 +37,10 @@ def random_encoder(mixer: str, *, vocab_size: int, **fields: object) -> Encoder:
     return encoder
 
 
-def tiny_checkpoint(mixer: str, tokenizer: Tokenizer) -> Checkpoint:
+def tiny_checkpoint(mixer: str, tokenizer: Tokenizer, **fields: object) -> Checkpoint:
     """A run that was never trained."""
-    return Checkpoint(random_encoder(mixer, vocab_size=tokenizer.vocab_size), tokenizer, {})
+    encoder = random_encoder(mixer, vocab_size=tokenizer.vocab_size, **fields)
+    return Checkpoint(encoder, tokenizer, {})
 
 
 def model_facts(name: str) -> ModelFacts:
@@ -73,29 +74,36 @@ def artefact_of(
         root = root.parent  # one for all workers
 
     def make(mixer: str, *, tokenizer: str = "char") -> Path:
-        name = f"tiny-{tokenizer}-{mixer}".replace("_", "-")
-        with (root / f"{name}.lock").open("w") as lock:
+        with (root / f"{tokenizer}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (root / name).exists():
+            if not (root / tokenizer).exists():
                 trained = (
                     char_tokenizer
                     if tokenizer == "char"
                     else TRAINERS[tokenizer](texts, vocab_size=400)
                 )
-                export(tiny_checkpoint(mixer, trained), root / name)
-        return root / name
+                # Both mixers at once for most tests, which wait for them; for the rest one layer.
+                n_layers, mixers = (2, list(MIXERS)) if tokenizer == "char" else (1, ["mhsa"])
+                export(
+                    root / tokenizer,
+                    {each: tiny_checkpoint(each, trained, n_layers=n_layers) for each in mixers},
+                )
+        return root / tokenizer / f"tiny-{tokenizer}-{mixer}".replace("_", "-")
 
     return make
 
 
-def export(checkpoint: Checkpoint, out: Path) -> None:
-    """The artefact of a checkpoint, by the command: tracing is slow in a watched process."""
-    run = out.with_name(f"{out.name}.run")
-    run.mkdir()
-    save_checkpoint(
-        run, encoder=checkpoint.encoder, tokenizer=checkpoint.tokenizer, summary=checkpoint.summary
-    )
-    subprocess.run([sys.executable, "-m", "export.cli", str(run), str(out)], check=True)
+def export(out: Path, checkpoints: Mapping[str, Checkpoint]) -> None:
+    """Artefacts of checkpoints by mixer, by the command: tracing is slow in a watched process."""
+    exporting = []
+    for mixer, checkpoint in checkpoints.items():
+        run = out / f"{mixer}.run"
+        run.mkdir(parents=True)
+        save_checkpoint(run, encoder=checkpoint.encoder, tokenizer=checkpoint.tokenizer, summary={})
+        name = f"tiny-{out.name}-{mixer}".replace("_", "-")
+        command = [sys.executable, "-m", "export.cli", str(run), str(out / name)]
+        exporting.append(subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}))
+    assert not any([process.wait() for process in exporting])
 
 
 @pytest.fixture(scope="session", params=MIXERS)
