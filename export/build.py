@@ -1,6 +1,5 @@
 """A checkpoint to an artefact: graphs, weights, proof, golden answers, card and manifest."""
 
-import base64
 import json
 import tempfile
 from collections.abc import Callable, Mapping
@@ -10,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
+from export.arrays import packed
 from export.artefact import MANIFEST, TOKENIZER, WEIGHTS, Variant, write_manifest
 from export.card import model_card
 from export.graphs import FORMS, export_graph
@@ -177,15 +176,3 @@ def _golden(encoder: Encoder) -> dict[str, Any]:
         "encode": {key: packed(array) for key, array in kept.items()},
         "attention": {key: packed(array) for key, array in attention.items()},
     }
-
-
-def packed(array: NDArray[np.generic]) -> dict[str, Any]:
-    """An array as JSON: shape, type and little-endian bytes in base64."""
-    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-    return {"shape": list(array.shape), "dtype": array.dtype.name, "data": data}
-
-
-def unpacked(array: Mapping[str, Any]) -> NDArray[Any]:
-    """An array from what `packed` gave."""
-    data = np.frombuffer(base64.b64decode(array["data"]), array["dtype"])
-    return data.reshape(array["shape"])

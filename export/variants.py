@@ -19,8 +19,8 @@ from safetensors.numpy import load, save
 
 from export import openvino
 from export.agreement import Agreement, batches_of, compare
+from export.arrays import unpacked
 from export.artefact import WEIGHTS, Artefact, Variant, load_artefact, write_manifest
-from export.build import unpacked
 from export.card import model_card
 from export.graphs import external_tensors, point_to_file
 from export.parity import differences, open_session, run

@@ -224,10 +224,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 async def _answer_to(request: Request, error: Exception) -> Response:
     """The answer to whatever an endpoint raises."""
-    for kind, handle in HANDLERS:
-        if isinstance(error, kind):
-            return await handle(request, error)
-    raise error
+    handle = next(handle for kind, handle in HANDLERS if isinstance(error, kind))
+    return await handle(request, error)
 
 
 async def _service_error(request: Request, error: Exception) -> Response:

@@ -203,8 +203,8 @@ def _fields(
         fields |= {
             "texts": record.n_texts,
             "tokens": record.n_tokens,
-            "tokenize_ms": round(1000 * record.tokenize_seconds, 3),
-            "queue_ms": round(1000 * record.queue_seconds, 3),
-            "run_ms": round(1000 * record.run_seconds, 3),
+            "tokenize_ms": round(1000 * record.seconds_of("tokenize"), 3),
+            "queue_ms": round(1000 * record.seconds_of("queue"), 3),
+            "run_ms": round(1000 * record.seconds_of("run"), 3),
         }
     return fields | {"total_ms": round(1000 * seconds, 3)}

@@ -126,9 +126,7 @@ class Inference:
         seconds = time.perf_counter() - begun
         self._metrics.tokenize_seconds.labels(self._task).observe(seconds)
         self._tokenize_seconds += seconds
-        record = current()
-        record.tokenize_seconds += seconds
-        record.phases.append(("tokenize", begun, seconds))
+        current().phases.append(("tokenize", begun, seconds))
         self._count(windows)
         return windows
 
@@ -189,9 +187,7 @@ class Inference:
         ran = max((o.run_seconds for _, o in good), default=0.0)
         self._queue_seconds += queued
         self._run_seconds += ran
-        record = current()
-        record.queue_seconds, record.run_seconds = self._queue_seconds, self._run_seconds
-        record.phases += [("queue", begun, queued), ("run", begun + queued, ran)]
+        current().phases += [("queue", begun, queued), ("run", begun + queued, ran)]
         return [
             Answer(job.window, job.work, outcome.value)
             for job, outcome in good

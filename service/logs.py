@@ -79,9 +79,11 @@ class ThreadedHandler(logging.Handler):
         super().close()
 
     def _write(self) -> None:
-        while (lines := self._gathered())[-1:] != [None]:
+        ended = False
+        while not ended:
+            lines = self._gathered()
+            ended = lines[-1:] == [None]
             self._put([line for line in lines if line is not None])
-        self._put([line for line in lines if line is not None])
 
     def _gathered(self) -> list[str | None]:
         """What waits, up to the None that ends it; if nothing does, what comes after a while."""

@@ -1,6 +1,5 @@
 """A loaded artefact: its tokenizer and engine, batches of its texts, the proof that it works."""
 
-import base64
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from export.arrays import unpacked
 from export.artefact import Artefact, InvalidArtefact, load_artefact
 from model.tokenizer import Tokenizer
 from service.cuda import OutOfMemory
@@ -163,13 +163,13 @@ class Model:
 
     def _verify(self, graph: str) -> None:
         golden = self.artefact.manifest["golden"]
-        inputs = {name: _unpacked(array) for name, array in golden["inputs"].items()}
+        inputs = {name: unpacked(array) for name, array in golden["inputs"].items()}
         variant, expected = self.engine.variant(graph), golden[graph]
         if graph == "attention":
             inputs.pop("mask_positions")
         names = list(expected)
         for name, found in zip(names, self.engine.run(graph, inputs, names), strict=True):
-            reference = _unpacked(expected[name])
+            reference = unpacked(expected[name])
             scale = max(1.0, float(np.abs(reference).max()))
             worst = float(np.abs(found - reference).max()) / scale
             if not worst <= variant.tolerance:  # NaN fails as well
@@ -308,11 +308,6 @@ def _checked(answer: dict[str, NDArray[Any]]) -> Answer:
         if not np.isfinite(array).all():
             return NonFinite()
     return answer
-
-
-def _unpacked(packed: Mapping[str, Any]) -> NDArray[Any]:
-    data = np.frombuffer(base64.b64decode(packed["data"]), packed["dtype"])
-    return data.reshape(packed["shape"])
 
 
 PER_MASK = frozenset({"top_logprobs", "top_ids", "mask_logprobs"})

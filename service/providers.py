@@ -10,6 +10,7 @@ import onnxruntime as ort
 
 from export import openvino
 from export.artefact import Artefact, InvalidArtefact, Variant
+from service.scheduler import CALL_COST
 
 
 class NoVariant(InvalidArtefact):
@@ -153,7 +154,7 @@ PROVIDERS: dict[str, Provider] = {
         # 128 texts sorted by length 193, 186, 194 and 242 us a token in batches of 128, 256, 512
         # and 1,024 padded tokens, 262 one by one.
         max_batch_cost=256,
-        call_cost=16,
+        call_cost=CALL_COST,
         n_workers=0,
         length_step=2,
         mask_step=1,  # a row of the vocabulary head costs as much as several tokens

@@ -27,8 +27,8 @@ class Record:
         key: Name of the key it came with.
         code: Of the failure it was answered with.
         n_texts, n_tokens: What it asked to be computed.
-        tokenize_seconds, queue_seconds, run_seconds: Where its time went; the longest of its texts.
-        phases: The same as they came: name, when it began, and how long it took.
+        phases: Where its time went: name, when it began, how long it took; of several texts the
+            longest.
     """
 
     request_id: str = field(default_factory=lambda: f"{random.getrandbits(64):016x}")
@@ -39,10 +39,11 @@ class Record:
     code: str | None = None
     n_texts: int = 0
     n_tokens: int = 0
-    tokenize_seconds: float = 0.0
-    queue_seconds: float = 0.0
-    run_seconds: float = 0.0
     phases: list[tuple[str, float, float]] = field(default_factory=list)
+
+    def seconds_of(self, phase: str) -> float:
+        """What all phases of a name took together."""
+        return sum(seconds for name, _, seconds in self.phases if name == phase)
 
 
 _current: ContextVar[Record | None] = ContextVar("record", default=None)

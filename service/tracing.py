@@ -1,8 +1,7 @@
 """Requests as OpenTelemetry spans, sent by OTLP over HTTP; only where an endpoint is set.
 
-A span is written when its request has ended, from the times that are taken anyway, so that a
-service without tracing pays nothing for it. What is sent, and who may be asked besides the
-endpoint, are the library's `OTEL_*` variables.
+A span is written when its request has ended, from the times that are taken for its log line anyway.
+Headers, sampling and batching are the library's `OTEL_*` variables.
 """
 
 import time
