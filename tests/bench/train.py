@@ -326,6 +326,7 @@ class Bench:
             saved = json.loads(self._file.read_text())
             self.kept, self.rows = saved["kept"], saved["rows"]
         self.text_file = self._file.with_suffix(".txt")
+        self.text_file.parent.mkdir(parents=True, exist_ok=True)
         self.text_file.write_text("".join([*self.text.training(), self.text.held_out()]))
 
     def repeats(self, usual: int, *, short: int) -> int:
