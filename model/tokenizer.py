@@ -18,12 +18,21 @@ PAD, UNKNOWN, MASK, START, END = "[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]"
 SPECIALS = (PAD, UNKNOWN, MASK, START, END)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Encoded:
-    """A text as token ids and where each came from, in code points of the text."""
+    """A text as token ids and where each came from, in code points of the text.
+
+    Args:
+        find: Finds the places: not all who want ids want them.
+    """
 
     ids: list[int]
-    offsets: list[tuple[int, int]]
+    find: Callable[[], list[tuple[int, int]]]
+
+    @cached_property
+    def offsets(self) -> list[tuple[int, int]]:
+        """Start and end of each token."""
+        return self.find()
 
 
 class Tokenizer:
@@ -45,6 +54,7 @@ class Tokenizer:
         (self.pad_id,) = _ids_of(backend, PAD)
         (self.unknown_id,) = _ids_of(backend, UNKNOWN)
         (self.mask_id,) = _ids_of(backend, MASK)
+        self._surfaces: dict[int, str] = {}  # of tokens that were asked for
         self.prefix = _ids_of(backend, START)
         self.suffix = _ids_of(backend, END)
         self.special_ids = frozenset(
@@ -84,9 +94,10 @@ class Tokenizer:
         belongs to the token it follows; only what stands beside a lone mask may belong to none.
         """
         encoding = self._backend.encode(text, add_special_tokens=False)
+        ids: list[int] = encoding.ids
         if self.kind != "wordpiece":
-            return Encoded(encoding.ids, encoding.offsets)
-        return Encoded(encoding.ids, _covering(text, encoding.ids, encoding.offsets, self.mask_id))
+            return Encoded(ids, lambda: encoding.offsets)
+        return Encoded(ids, lambda: _covering(text, ids, encoding.offsets, self.mask_id))
 
     def encode_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, without prefix and suffix, on every core."""
@@ -129,7 +140,11 @@ class Tokenizer:
 
     def token_str(self, token_id: int) -> str:
         """A token as a reader sees it alone; a WordPiece continuation keeps its `##`."""
-        return self._backend.decode([token_id], skip_special_tokens=False)
+        found = self._surfaces.get(token_id)
+        if found is None:
+            found = self._backend.decode([token_id], skip_special_tokens=False)
+            self._surfaces[token_id] = found
+        return found
 
     def is_partial(self, token_id: int) -> bool:
         """Whether a token is only some bytes of a character, which `token_str` shows as U+FFFD."""
@@ -146,6 +161,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The text of several tokens; [MASK] is text."""
+        if len(ids) == 1 and not skip_special_tokens:
+            return self.token_str(ids[0])
         return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def splice(self, text: str, span: tuple[int, int], ids: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.admission import Admission
 from service.door import Door, template_of
@@ -159,6 +159,14 @@ class Application(FastAPI):
 
     open_paths = OPEN_PATHS
     direct: Sequence[BaseRoute] = tuple(route for router in ROUTERS for route in router.routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, without what FastAPI looks for before each: traces have their own."""
+        if scope["type"] != "http" or self.middleware_stack is None:
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"] = self
+        await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """The door and what is behind it."""

@@ -101,9 +101,8 @@ class Door:
             raise receipt.error
         asks_first = scope["method"] == "OPTIONS"  # a browser, without the key, whether it may
         if not asks_first and scope["path"] not in self._open_paths:
-            headers = dict(scope["headers"])
-            record.key = self._keys.check(headers.get(b"authorization"))
-        read_deadline(record, scope["headers"])
+            record.key = self._keys.check(record.headers.get(b"authorization"))
+        read_deadline(record)
         if record.n_body > self._max_body_bytes:
             raise BodyTooLarge(limit=self._max_body_bytes, n_bytes=record.n_body)
         if scope["method"] == "POST":
@@ -200,11 +199,6 @@ def _fields(
     if record.key:
         fields["key"] = record.key
     if record.n_texts:
-        fields |= {
-            "texts": record.n_texts,
-            "tokens": record.n_tokens,
-            "tokenize_ms": round(1000 * record.seconds_of("tokenize"), 3),
-            "queue_ms": round(1000 * record.seconds_of("queue"), 3),
-            "run_ms": round(1000 * record.seconds_of("run"), 3),
-        }
+        fields |= {"texts": record.n_texts, "tokens": record.n_tokens}
+        fields |= {f"{name}_ms": round(1000 * s, 3) for name, s in record.seconds().items()}
     return fields | {"total_ms": round(1000 * seconds, 3)}

@@ -1,5 +1,6 @@
 """Vectors of texts: pooled by name, cut to leading features, scaled to length 1."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +94,8 @@ async def embed(
         (vector,) = answer.value.values()
         kept = vector[: wanted.dimensions]
         if wanted.normalize:
-            length = float(np.linalg.norm(kept.astype(np.float64)))  # no overflow in the squares
+            wide = kept.astype(np.float64)  # no overflow in the squares
+            length = math.sqrt(wide @ wide)
             if not length:
                 request.set_aside(answer.window.index, NonFinite(index=answer.window.index))
                 continue

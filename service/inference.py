@@ -165,9 +165,7 @@ class Inference:
             [self.model.item(graph, job.work) for job in jobs], deadline=current().deadline
         )
         try:
-            outcomes: list[Outcome | BaseException] = await asyncio.gather(
-                *futures, return_exceptions=self._partial
-            )
+            outcomes = await self._outcomes(futures)
         except ServiceError as error:
             error.index = next(
                 job.window.index
@@ -193,6 +191,15 @@ class Inference:
             for job, outcome in good
             if job.window.index not in self.failed
         ]
+
+    async def _outcomes(
+        self, futures: "Sequence[asyncio.Future[Outcome]]"
+    ) -> list[Outcome | BaseException]:
+        if (
+            len(futures) == 1 and not self._partial
+        ):  # most requests: what a gathering costs is saved
+            return [await futures[0]]
+        return await asyncio.gather(*futures, return_exceptions=self._partial)
 
     def set_aside(self, index: int | None, error: BaseException) -> None:
         """Keep a text's failure and go on with the others, or raise it if that is not wanted."""

@@ -12,12 +12,16 @@ import sys
 import threading
 import time
 import traceback
+from functools import lru_cache
 from typing import Any, TextIO
+
+import orjson
 
 MAX_WAITING = 10_000
 FLUSH_SECONDS = 2.0
 GATHER_SECONDS = 0.05  # the writer wakes once for the lines of so long, not once for each
 MAX_GATHERED = 64
+COMPACT = (",", ":")  # as orjson writes
 LOGGERS_OF_OTHERS = ("uvicorn.error", "asyncio")
 
 
@@ -35,7 +39,11 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info and record.exc_info[1]:
             line["error"] = _frames(record.exc_info[1])
-        return json.dumps(line)
+        try:
+            text = orjson.dumps(line).decode()
+        except TypeError:  # a lone surrogate
+            return json.dumps(line, separators=COMPACT)
+        return text if text.isascii() else json.dumps(line, separators=COMPACT)
 
 
 class TextFormatter(logging.Formatter):
@@ -57,25 +65,25 @@ class ThreadedHandler(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._lines: queue.Queue[str | None] = queue.Queue(MAX_WAITING)
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._n_dropped = 0
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a line."""
-        try:
-            self._lines.put_nowait(self.format(record))
-        except queue.Full:
+        if self._lines.qsize() >= MAX_WAITING:
             self._n_dropped += 1
+            return
+        try:
+            self._lines.put(self.format(record))
         except Exception:  # a line that cannot be written is no reason to fail  # noqa: BLE001
             self.handleError(record)
 
     def close(self) -> None:
         """Write what waits, for at most two seconds."""
-        with contextlib.suppress(queue.Full):
-            self._lines.put(None, timeout=FLUSH_SECONDS)
-            self._thread.join(FLUSH_SECONDS)
+        self._lines.put(None)
+        self._thread.join(FLUSH_SECONDS)
         super().close()
 
     def _write(self) -> None:
@@ -150,8 +158,12 @@ def _frames(error: BaseException) -> list[str]:
 
 
 def _time(record: logging.LogRecord) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03d}Z"
+    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+
+
+@lru_cache(1)
+def _second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
 def _escaped(text: str) -> str:

@@ -112,7 +112,7 @@ class Direct:
             await self._rest(scope, receive, send)
             return
         scope["route"], handle = found
-        request = Request(scope, receive, send)
+        request = scope["route"].request_class(scope, receive)
         try:
             answer = await handle(request)
         except Exception as error:  # the boundary that FastAPI's middleware is elsewhere  # noqa: BLE001

@@ -11,6 +11,7 @@ from service.errors import InvalidField
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_TIMEOUT_MS = 3_600_000
+PHASES = ("tokenize", "queue", "run")
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -29,6 +30,7 @@ class Record:
         n_texts, n_tokens: What it asked to be computed.
         phases: Where its time went: name, when it began, how long it took; of several texts the
             longest.
+        headers: What it came with; of a field that came twice the last.
     """
 
     request_id: str = field(default_factory=lambda: f"{random.getrandbits(64):016x}")
@@ -40,10 +42,14 @@ class Record:
     n_texts: int = 0
     n_tokens: int = 0
     phases: list[tuple[str, float, float]] = field(default_factory=list)
+    headers: dict[bytes, bytes] = field(default_factory=dict)
 
-    def seconds_of(self, phase: str) -> float:
-        """What all phases of a name took together."""
-        return sum(seconds for name, _, seconds in self.phases if name == phase)
+    def seconds(self) -> dict[str, float]:
+        """What all phases of a name took together, by name."""
+        totals = dict.fromkeys(PHASES, 0.0)
+        for name, _, seconds in self.phases:
+            totals[name] += seconds
+        return totals
 
 
 _current: ContextVar[Record | None] = ContextVar("record", default=None)
@@ -56,29 +62,29 @@ def current() -> Record:
 
 def begin(headers: Headers) -> Record:
     """The record of a request, from now on the current one."""
-    record = Record()
-    for name, value in headers:
-        if name == b"x-request-id":
-            text = value.decode("latin-1")
-            if REQUEST_ID.fullmatch(text):
-                record.request_id = text
-        elif name == b"content-length" and value.isdigit():
-            record.n_body = int(value)
+    record = Record(headers=dict(headers))
+    if given := record.headers.get(b"x-request-id"):
+        text = given.decode("latin-1")
+        if REQUEST_ID.fullmatch(text):
+            record.request_id = text
+    length = record.headers.get(b"content-length", b"")
+    if length.isdigit():
+        record.n_body = int(length)
     _current.set(record)
     return record
 
 
-def read_deadline(record: Record, headers: Headers) -> None:
+def read_deadline(record: Record) -> None:
     """Take the client's `x-timeout-ms` into the record.
 
     Raises:
         InvalidField: It is no number of milliseconds.
     """
-    for name, value in headers:
-        if name == b"x-timeout-ms":
-            if not (value.isdigit() and len(value) <= 7 and 0 < int(value) <= MAX_TIMEOUT_MS):
-                raise InvalidField(
-                    f"x-timeout-ms: a whole number of milliseconds, 1 to {MAX_TIMEOUT_MS}, "
-                    "is wanted."
-                )
-            record.deadline = record.begun + int(value) / 1000
+    value = record.headers.get(b"x-timeout-ms")
+    if value is None:
+        return
+    if not (value.isdigit() and len(value) <= 7 and 0 < int(value) <= MAX_TIMEOUT_MS):
+        raise InvalidField(
+            f"x-timeout-ms: a whole number of milliseconds, 1 to {MAX_TIMEOUT_MS}, is wanted."
+        )
+    record.deadline = record.begun + int(value) / 1000

@@ -1,13 +1,15 @@
 """The part of a text that the model reads: its token ids and their places in the text."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from model.tokenizer import Tokenizer
+from model.tokenizer import Encoded, Tokenizer
 from service.errors import EmptyText, InvalidField, MasksTooFarApart, ServiceError, TextTooLong
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Window:
     """The part of a text that the model reads.
 
@@ -15,7 +17,7 @@ class Window:
         text: The whole text; empty where token ids came instead.
         index: Its place in the list it came in; None if it came by itself.
         ids: Token ids of the part, prefix and suffix included.
-        spans: Where each of them stands in the text, in code points; empty for prefix and suffix.
+        find: Finds where each of them stands in the text: embedding never asks.
         start, stop: The part, in tokens of the text.
         n_tokens: Tokens of the whole text, without prefix and suffix.
     """
@@ -23,10 +25,15 @@ class Window:
     text: str
     index: int | None
     ids: list[int]
-    spans: list[tuple[int, int]]
+    find: Callable[[], list[tuple[int, int]]]
     start: int
     stop: int
     n_tokens: int
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """Where each id stands in the text, in code points; empty for prefix and suffix."""
+        return self.find()
 
     @property
     def truncated(self) -> bool:
@@ -35,7 +42,12 @@ class Window:
 
     def columns_of(self, token_id: int) -> tuple[int, ...]:
         """Where a token stands in `ids`."""
-        return tuple(column for column, found in enumerate(self.ids) if found == token_id)
+        columns, start = [], 0
+        with contextlib.suppress(ValueError):  # there is no further one
+            while True:
+                start = self.ids.index(token_id, start) + 1
+                columns.append(start - 1)
+        return tuple(columns)
 
     def facts(self) -> dict[str, object]:
         """What answers say of it."""
@@ -92,10 +104,10 @@ def window_of(
     """
     if isinstance(text, str):
         encoded = tokenizer.encode(text)
-        ids, offsets = encoded.ids, encoded.offsets
     else:
-        ids = _unwrapped(checked_ids(text, index, tokenizer), tokenizer)
-        text, offsets = "", [(0, 0)] * len(ids)
+        given = _unwrapped(checked_ids(text, index, tokenizer), tokenizer)
+        text, encoded = "", Encoded(given, lambda: [(0, 0)] * len(given))
+    ids = encoded.ids
     if not ids:
         raise EmptyText(index=index)
     start = 0
@@ -108,12 +120,13 @@ def window_of(
             error.index = index
             raise
     stop = min(len(ids), start + room)
-    before, after = offsets[start][0], offsets[stop - 1][1]
-    spans = [
-        *[(before, before)] * len(tokenizer.prefix),
-        *offsets[start:stop],
-        *[(after, after)] * len(tokenizer.suffix),
-    ]
+
+    def spans() -> list[tuple[int, int]]:
+        kept = encoded.offsets[start:stop]
+        before, after = kept[0][0], kept[-1][1]
+        n_before, n_after = len(tokenizer.prefix), len(tokenizer.suffix)
+        return [*[(before, before)] * n_before, *kept, *[(after, after)] * n_after]
+
     return Window(text, index, tokenizer.wrap(ids[start:stop]), spans, start, stop, len(ids))
 
 

@@ -11,6 +11,7 @@ import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from numpy.typing import NDArray
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from service.errors import InvalidField, UnsupportedMediaType
@@ -18,6 +19,7 @@ from service.quick_route import quick_handler
 from service.tensors import HEADER_LENGTH, with_binary_inputs
 
 PATIENCE_SECONDS = 0.02  # from which an answer is slow enough to ask whether its client waits
+JSON = b"application/json"
 GONE = 499  # nginx's status for a client that closed; seen by the metrics alone
 
 
@@ -36,9 +38,20 @@ class JsonRequest(Request):
         self.complete = asyncio.Event()
 
     async def body(self) -> bytes:
-        """The whole body; the door has bounded its size."""
+        """The whole body; the door has bounded its size.
+
+        Raises:
+            ClientDisconnect: It will not come.
+        """
         if not hasattr(self, "_body"):
-            self._body = b"".join([chunk async for chunk in self.stream()])
+            chunks, more = [], True
+            while more:
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                chunks.append(message.get("body", b""))
+                more = message.get("more_body", False)
+            self._body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             self.complete.set()
         return self._body
 
@@ -75,9 +88,13 @@ class JsonRoute(APIRoute):
         handle = quick_handler(self) or super().get_route_handler()
 
         async def checked(request: Request) -> Response:
-            if request.method == "POST":
-                _check_type(request, tensors=self.request_class is TensorRequest)
-            json_request = self.request_class(request.scope, request.receive)
+            if request.scope["method"] == "POST":
+                _check_type(request.scope, tensors=self.request_class is TensorRequest)
+            json_request = (
+                request
+                if isinstance(request, self.request_class)
+                else self.request_class(request.scope, request.receive)
+            )
             watch = Watch(json_request)
             try:
                 return await handle(json_request)
@@ -137,24 +154,37 @@ class Watch:
             self._answering.cancel()
 
 
-def _check_type(request: Request, *, tensors: bool) -> None:
+def _check_type(scope: Scope, *, tensors: bool) -> None:
     """Refuse what is not JSON; with `tensors`, JSON and bytes may come under any type."""
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
-    mixed = tensors and HEADER_LENGTH in request.headers
-    if kind.lower() != "application/json" and not mixed:
+    headers = dict(scope["headers"])
+    kind = headers.get(b"content-type", JSON).partition(b";")[0].strip()
+    mixed = tensors and HEADER_LENGTH.encode() in headers
+    if kind.lower() != JSON and not mixed:
         raise UnsupportedMediaType("The body must be JSON; send Content-Type: application/json.")
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if encoding != b"identity":
         raise UnsupportedMediaType("The body must not be compressed; leave out Content-Encoding.")
-    if "content-type" not in request.headers or mixed:  # FastAPI reads JSON only where it is named
-        others = [pair for pair in request.scope["headers"] if pair[0] != b"content-type"]
-        request.scope["headers"] = [*others, (b"content-type", b"application/json")]
+    if b"content-type" not in headers or mixed:  # FastAPI reads JSON only where it is named
+        others = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
+        scope["headers"] = [*others, (b"content-type", JSON)]
+
+
+class Answer(Response):
+    """A response whose head is written without the general way's checks of our own fields."""
+
+    def __init__(self, body: bytes, media_type: bytes, headers: Mapping[str, str]) -> None:
+        self.status_code, self.background, self.body = 200, None, body
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", media_type),
+            *((name.encode(), value.encode()) for name, value in headers.items()),
+        ]
 
 
 def json_answer(value: Any, headers: Callable[[], Mapping[str, str]] = dict) -> Response:
     """A JSON response, numpy arrays included; `headers` is asked once the body is written."""
     content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(content, media_type="application/json", headers=headers())
+    return Answer(content, JSON, headers())
 
 
 def base64_of(array: NDArray[Any]) -> str:
@@ -194,7 +224,7 @@ def safetensors_answer(
     text = orjson.dumps(header)
     text += b" " * (-len(text) % 8)  # so that the numbers are aligned
     content = b"".join([struct.pack("<Q", len(text)), text, *chunks])
-    return Response(content, media_type=SAFETENSORS, headers=headers())
+    return Answer(content, SAFETENSORS.encode(), headers())
 
 
 # In the OpenAPI document, beside the JSON answer.

@@ -54,7 +54,8 @@ def test_a_tokenizer_survives_its_json(
     tokenizers: dict[str, Tokenizer], kind: str, text: str
 ) -> None:
     again = Tokenizer.from_json(tokenizers[kind].to_json())
-    assert again.encode(text) == tokenizers[kind].encode(text)
+    before, after = tokenizers[kind].encode(text), again.encode(text)
+    assert (after.ids, after.offsets) == (before.ids, before.offsets)
 
 
 @every_kind
