@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import BodyTooLarge, Draining, Internal, ServiceError
 from service.lifecycle import Lifecycle
-from service.metrics import Metrics
+from service.metrics import Metrics, counted_as
 from service.protocol import STATE, Receipt
 from service.record import Record, begin, read_deadline
 from service.security import OPEN_PATHS, Keys
@@ -138,9 +138,10 @@ class Door:
         seconds = time.perf_counter() - record.begun
         route = template_of(scope, self._timed)
         method = "other" if route == "other" else scope["method"]
-        self._metrics.http_requests.labels(route, method, f"{answer.status // 100}xx").inc()
+        counted = counted_as(route)
+        self._metrics.http_requests.labels(counted, method, f"{answer.status // 100}xx").inc()
         if route in self._timed:
-            self._metrics.http_seconds.labels(route).observe(seconds)
+            self._metrics.http_seconds.labels(counted).observe(seconds)
         probe = route in PROBES
         level = logging.DEBUG if probe and answer.status < 400 else logging.INFO
         if logger.isEnabledFor(level):

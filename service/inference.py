@@ -124,7 +124,7 @@ class Inference:
         short = sum(map(len, texts)) <= CHARACTERS_ON_THE_LOOP
         windows = work() if short else await asyncio.to_thread(work)
         seconds = time.perf_counter() - begun
-        self._metrics.tokenize_seconds.labels(self._task).observe(seconds)
+        self._metrics.tokenize_seconds.observe(seconds)
         self._tokenize_seconds += seconds
         current().phases.append(("tokenize", begun, seconds))
         self._count(windows)
@@ -242,7 +242,7 @@ class Inference:
             self._n_texts - len(self.failed)
         )
         self._metrics.truncated.labels(self._task, self.model.name).inc(len(self._truncated))
-        self._metrics.total_seconds.labels(self._task).observe(seconds["total_seconds"])
+        self._metrics.total_seconds.observe(seconds["total_seconds"])
         total = str(round(seconds["total_seconds"] * 1000))
         headers = {
             "x-compute-type": self.model.engine.provider.name,

@@ -11,7 +11,7 @@ QUEUE_SHARE = (0.5, 0.8)
 PADDING_SHARE = (0.3, 0.5)
 
 # Load balancers and Prometheus ask these; their answers are not the clients'.
-CLIENTS = 'route!~"/livez|/readyz|/health|/v2/health/.*|/metrics"'
+CLIENTS = 'route!~"/livez|/readyz|/metrics"'
 
 REQUESTS = "maskwright_http_requests_total"
 REQUEST_SECONDS = "maskwright_http_request_duration_seconds"
@@ -128,7 +128,7 @@ def latency(percent: int) -> object:
     return lines(
         f"Latency p{percent}",
         f"{percent} % of a route's requests take no longer, from the request's head to the answer's"
-        " end. Read from buckets in twofold steps, so right to within a factor of 2.",
+        " end. Read from buckets whose edges are 2.5 times apart: so near is the figure.",
         {"{{route}}": quantile(percent / 100, REQUEST_SECONDS, by="route")},
         unit="s",
         limits=LATENCY_SECONDS,
@@ -216,9 +216,13 @@ def times() -> list:
             stacked=True,
         ),
         lines(
-            "Mean total by task",
-            "From a request's body to its answer.",
-            {"{{task}}": mean("maskwright_total_seconds", by="task")},
+            "Mean total by route",
+            "From the request's head to the answer's end; and of all that were answered, without"
+            " those refused, from the body to the answer.",
+            {
+                "{{route}}": mean(REQUEST_SECONDS, by="route"),
+                "all, answered": mean("maskwright_total_seconds"),
+            },
             unit="s",
             limits=LATENCY_SECONDS,
         ),

@@ -107,7 +107,7 @@ async def test_a_burst_loses_nothing_and_the_counters_equal_the_clients(server: 
 
     assert grown("maskwright_http_requests_total['/fill-mask', '2xx', 'POST']") == 200
     assert grown("maskwright_texts_total['fill-mask']") == 200
-    assert grown("maskwright_total_seconds_count['fill-mask']") == 200
+    assert grown("maskwright_total_seconds_count[]") == 200
     assert grown("maskwright_queue_seconds_count['encode']") == 200
     assert grown("maskwright_batch_items_sum[]") == 200
     n_tokens = sum(len(text) - len("[MASK]") + 1 for text in texts)
