@@ -1,14 +1,11 @@
 """Models and keys read anew while the old ones serve, and put in their place in one step."""
 
 import asyncio
-import contextlib
-import ctypes
-import gc
 import logging
-from collections.abc import Callable
 
 from export.artefact import InvalidArtefact
 from service.lifecycle import Lifecycle
+from service.memory import give_back
 from service.metrics import Metrics
 from service.models import Model
 from service.providers import ProviderUnavailable
@@ -66,7 +63,7 @@ class Reloader:
             hashes = [model.artefact.sha256 for model in models]
             logger.info("reloaded: %s", ", ".join(sha256[:12] for sha256 in hashes))
             del models, model
-            await asyncio.to_thread(_give_back)
+            await asyncio.to_thread(give_back)
             return hashes
 
     def _load(self) -> list[Model]:
@@ -83,11 +80,3 @@ class Reloader:
                 f"{', '.join(self._registry.names)}; name them in the setting: NAME=DIR"
             )
         return models
-
-
-def _give_back() -> None:
-    """Return what the old models held to the system; the C library would keep it for itself."""
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # not glibc
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-        trim(0)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -17,13 +16,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from service.app import create_admin
+from service.memory import settle
 from service.protocol import Config, Protocol
 from service.reload import ReloadFailed
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-COLLECT_EVERY = 20_000  # objects that are made and not dropped
 KEEP_ALIVE_SECONDS = 75  # above the 60 s after which proxies let an idle connection go
 BACKLOG = 2048
 FAILED_SECONDS = 3.0  # from a failure to the end of the process, at most
@@ -59,7 +58,7 @@ class Server(uvicorn.Server):
             )
             self._app.state.lifecycle.when_failed(self._fail)
             await self._start_admin()
-            _leave_out_of_collections()
+            settle()
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             host = f"[{host}]" if ":" in host else host
             print(f"{self._greeting} on http://{host}:{port}", flush=True)  # noqa: T201
@@ -193,17 +192,6 @@ class Server(uvicorn.Server):
                 await asyncio.sleep(SETTLE_SECONDS)  # for their answers to be sent
                 return
             await asyncio.sleep(0.02)
-
-
-def _leave_out_of_collections() -> None:
-    """Keep Python's search for cycles away from what stays, and make it rarer.
-
-    Each request makes and drops some hundred objects, and a look at all that was ever loaded would
-    come with every few of them: an eighth of the event loop's time. None of ours are cycles.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_EVERY)
 
 
 def _duplicates(server: Any) -> list[socket.socket]:
