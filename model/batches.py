@@ -12,6 +12,9 @@ from model.config import Recipe
 from model.tokenizer import Tokenizer
 from model.tokens import Tokens
 
+# How far a line's start is looked for: past the end of nearly every paragraph.
+LINE_TOKENS = 512
+
 
 @dataclass(frozen=True)
 class MaskedBatch:
@@ -50,7 +53,11 @@ class Sampler:
     So a run that is taken up again, on however many processes, draws what it would have drawn.
 
     Args:
-        tokens: The training text.
+        tokens: The training text, its lines ended by the tokenizer's suffix.
+
+    Raises:
+        ValueError: The text is shorter than a row, or rows are to begin with lines and the
+            vocabulary does not mark where lines end.
     """
 
     def __init__(self, tokens: Tokens, *, tokenizer: Tokenizer, recipe: Recipe, seed: int) -> None:
@@ -64,9 +71,14 @@ class Sampler:
         longest = max(recipe.row_lengths) - tokenizer.n_wrap
         if len(tokens) < longest:
             raise ValueError(f"the text has {len(tokens)} tokens; a row takes {longest}")
+        if recipe.line_start_share and not tokenizer.suffix:
+            raise ValueError(
+                f"line_start_share={recipe.line_start_share} with a vocabulary of "
+                f"{tokenizer.kind}; only bpe and wordpiece mark where lines end, so 0"
+            )
 
     def draw(self, step: int) -> MaskedBatch:
-        """Rows of one length at random places of the text, with an exact share masked."""
+        """Rows of one length from random places of the text, with an exact share masked."""
         random = np.random.default_rng((self.seed, step))
         n_tokens = int(random.choice(self.recipe.row_lengths))
         n_rows = max(1, self.recipe.batch_tokens // n_tokens)
@@ -78,11 +90,24 @@ class Sampler:
         prefix, suffix = self._tokenizer.prefix, self._tokenizer.suffix
         n_text = n_tokens - len(prefix) - len(suffix)
         starts = random.integers(len(self._tokens) - n_text + 1, size=n_rows)
+        n_led = round(n_rows * self.recipe.line_start_share)
+        if n_led:
+            starts[:n_led] = self._line_starts(starts[:n_led], n_text)
         rows = np.empty((n_rows, n_tokens), np.int64)
         rows[:, : len(prefix)] = prefix
         rows[:, len(prefix) : len(prefix) + n_text] = self._tokens.rows(starts, n_text)
         rows[:, len(prefix) + n_text :] = suffix
         return rows
+
+    def _line_starts(self, places: NDArray[np.int64], n_text: int) -> NDArray[np.int64]:
+        """The start of the first line after each place; the place itself where none is near."""
+        n_seen = min(LINE_TOKENS, len(self._tokens) - n_text)
+        # Every start found must leave a row's length of text.
+        looked_from = np.minimum(places, len(self._tokens) - n_text - n_seen)
+        ends = self._tokens.rows(looked_from, n_seen) == self._tokenizer.suffix[-1]
+        if not n_seen:
+            return places
+        return np.where(ends.any(axis=1), looked_from + ends.argmax(axis=1) + 1, places)
 
     def _masked(self, rows: NDArray[np.int64], random: np.random.Generator) -> MaskedBatch:
         ids = rows.flatten()

@@ -35,7 +35,8 @@ CHARACTERS_FOR_A_VOCABULARY = 64_000_000
 # What a checkpoint says of where its text came from, and `--resume` takes from there.
 SOURCE = ("text", "corpus", "dataset", "column", "split")
 RECIPE = (
-    *("tokenizer", "vocab_size", "row_lengths", "batch_tokens", "accumulate", "steps", "seconds"),
+    *("tokenizer", "vocab_size", "row_lengths", "line_start_share", "batch_tokens", "accumulate"),
+    *("steps", "seconds"),
     *("mask_rate", "optimizer", "lr", "muon_lr", "warmup_steps", "precision", "compile"),
     *("eval_length", "eval_every", "checkpoint_every", "log_every"),
 )
@@ -225,6 +226,9 @@ def _parser() -> argparse.ArgumentParser:
     recipe.add_argument("--warmup-steps", type=int)
     recipe.add_argument("--mask-rate", type=float, help="share of tokens that are predicted")
     recipe.add_argument("--row-lengths", type=int, nargs="+", metavar="N", help="tokens in a row")
+    recipe.add_argument(
+        "--line-start-share", type=float, help="share of rows that begin where a line does"
+    )
     recipe.add_argument("--batch-tokens", type=int, help="tokens in a step")
     recipe.add_argument("--accumulate", type=int, metavar="N", help="parts a step is computed in")
     recipe.add_argument("--precision", choices=("auto", "fp32", "bf16"))

@@ -4,7 +4,8 @@ Protocol, version 1. Windows: the held-out text cut into consecutive windows, th
 dropped. Masks: `numpy.random.default_rng(20240).random((draws, windows, length)) < 0.15`; a masked
 token is always shown as [MASK]. Score: cross-entropy over the vocabulary without its special
 tokens, top-1 and top-5 accuracy, each averaged over every masked token of every draw. Special
-tokens in the text, such as [UNK] for a character that training never showed, are not masked.
+tokens in the text, such as [UNK] for a character that training never showed, or the [SEP] that ends
+each line where a vocabulary has one, are not masked.
 """
 
 from collections.abc import Callable

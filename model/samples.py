@@ -8,6 +8,8 @@ from model.encoder import Encoder
 from model.evaluate import MASK_RATE, SEED
 from model.tokenizer import Tokenizer
 
+LINE_END = "¶"
+
 
 @torch.no_grad()
 def filled(encoder: Encoder, row: NDArray[np.int64], *, tokenizer: Tokenizer) -> str:
@@ -33,6 +35,8 @@ def filled(encoder: Encoder, row: NDArray[np.int64], *, tokenizer: Tokenizer) ->
 
 def _shown(tokenizer: Tokenizer, *, truth: int, guess: int | None, first: bool) -> str:
     """One token as a reader sees it; word pieces get the spaces between words back."""
+    if truth in tokenizer.suffix:
+        return f" {LINE_END}"
     right = tokenizer.token_str(truth)
     space = "" if first or tokenizer.kind != "wordpiece" or right.startswith("##") else " "
     if guess is None:

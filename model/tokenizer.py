@@ -105,14 +105,23 @@ class Tokenizer:
         return [encoding.ids for encoding in encodings]
 
     def encode_corpus(self, text: str) -> NDArray[np.int64]:
-        """The ids of a long text, line by line."""
+        """The ids of a long text, line by line.
+
+        A line is a text by itself, so each that is not blank ends with the suffix: a model then
+        learns where a text begins and that what comes before is another matter.
+        """
         if self.kind == "char" and MASK not in text:
             return self._characters(text)
         lines = text.splitlines(keepends=True)
         encodings = self._backend.encode_batch_fast(lines, add_special_tokens=False)
         if not encodings:
             return np.zeros(0, np.int64)
-        return np.concatenate([np.asarray(encoding.ids, np.int64) for encoding in encodings])
+        return np.concatenate(
+            [
+                np.asarray(encoding.ids + (self.suffix if line.strip() else []), np.int64)
+                for line, encoding in zip(lines, encodings, strict=True)
+            ]
+        )
 
     def _characters(self, text: str) -> NDArray[np.int64]:
         """What the backend gives for a text of characters, fifty times as fast."""

@@ -16,6 +16,7 @@ from model.tokenizer import Tokenizer
 
 SHARD_TOKENS = 2**25
 INDEX = "tokens.json"
+LAYOUT = "lines with suffixes"  # another one makes other shards
 
 
 class Tokens:
@@ -67,7 +68,7 @@ def tokenised(
     """
     if isinstance(text, Corpus):
         return Tokens([np.concatenate(list(_encoded(text, tokenizer, tell)))])
-    key = sha256(f"{text.sha256} {tokenizer.to_json()}".encode()).hexdigest()[:24]
+    key = sha256(f"{LAYOUT} {text.sha256} {tokenizer.to_json()}".encode()).hexdigest()[:24]
     directory = (cache or cache_directory()) / "tokens" / key
     if not (directory / INDEX).exists():
         pieces = _encoded(text, tokenizer, tell)

@@ -14,7 +14,7 @@ import torch
 from model.batches import Sampler
 from model.card import run_card
 from model.checkpoint import FILE_NAME, Checkpoint, save_checkpoint
-from model.config import EncoderConfig, Recipe, check_choice, to_json
+from model.config import EncoderConfig, Recipe, check_choice, recipe_from_json, to_json
 from model.corpus import Text
 from model.devices import Workers, cast, seed_step, settled, uncompiled
 from model.encoder import Encoder, n_parameters
@@ -155,11 +155,14 @@ class Training:
         if checkpoint.record is None:
             raise ValueError("the run is finished: there is nothing to resume")
         mine = self.run.summary(self.encoder, step=0)
+        # A recipe of before a field was added stands for the field's default.
+        began = checkpoint.summary | {
+            "recipe": to_json(recipe_from_json(checkpoint.summary["recipe"]))
+        }
         for part in ("seed", "config", "recipe", "corpus"):
-            if mine[part] != checkpoint.summary[part]:
+            if mine[part] != began[part]:
                 raise ValueError(
-                    f"the run's {part} is {checkpoint.summary[part]}, not {mine[part]}: "
-                    "it goes on as it began"
+                    f"the run's {part} is {began[part]}, not {mine[part]}: it goes on as it began"
                 )
         self.encoder.load_state_dict(checkpoint.encoder.state_dict())
         self.optimizers.load_state(checkpoint.state)

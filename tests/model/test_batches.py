@@ -109,6 +109,50 @@ def test_a_row_is_a_stretch_of_the_text_between_prefix_and_suffix(
         assert row == tokenizer.wrap(text)
 
 
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+@pytest.mark.parametrize(("share", "n_led"), [(0.0, 0), (0.5, 10), (1.0, 20)])
+def test_a_share_of_the_rows_begins_where_a_line_does(
+    tokenizers: dict[str, Tokenizer], kind: str, share: float, n_led: int
+) -> None:
+    tokenizer = tokenizers[kind]
+    lines = "".join(f"Q{'e' * (i % 40)} to be or not to be, that is the rest\n" for i in range(90))
+    (first,) = {tokenizer.encode(line).ids[0] for line in lines.splitlines()}
+    ids = tokenizer.encode_corpus(lines).tolist()
+    drawn = sampler(tokenizer, lines, line_start_share=share)
+    begun = [whole(drawn.draw(step))[:, 1] == first for step in range(4)]
+    # A row that begins anywhere does so at a line's start in one case of some 50.
+    assert ids.count(first) == 90
+    assert all(begins[:n_led].all() for begins in begun)
+    assert all((~begins[n_led:]).sum() >= (20 - n_led) * 0.6 for begins in begun)
+
+
+def test_a_row_for_which_no_line_begins_nearby_begins_anywhere(
+    tokenizers: dict[str, Tokenizer],
+) -> None:
+    tokenizer = tokenizers["wordpiece"]
+    text = "to be or not " * 600
+    led, free = (sampler(tokenizer, text, line_start_share=share).draw(0) for share in (1.0, 0.0))
+    assert equal(led, free)
+
+
+def test_a_text_of_one_row_is_drawn_whole_wherever_its_lines_begin(
+    tokenizers: dict[str, Tokenizer],
+) -> None:
+    tokenizer = tokenizers["wordpiece"]
+    text = "to be\n" * 4
+    length = len(tokenizer.encode_corpus(text)) + tokenizer.n_wrap
+    batch = sampler(tokenizer, text, row_lengths=(length,), line_start_share=1.0).draw(0)
+    assert whole(batch)[0].tolist() == tokenizer.wrap(tokenizer.encode_corpus(text).tolist())
+
+
+def test_rows_that_begin_with_lines_need_a_vocabulary_that_ends_them(
+    char_tokenizer: Tokenizer,
+) -> None:
+    said = "line_start_share=0.5 with a vocabulary of char; only bpe and wordpiece mark"
+    with pytest.raises(ValueError, match=said):
+        sampler(char_tokenizer, line_start_share=0.5)
+
+
 def test_rows_reach_both_ends_of_the_text(char_tokenizer: Tokenizer) -> None:
     drawn = sampler(char_tokenizer, "abcdef", row_lengths=(5,), batch_tokens=5 * 20)
     rows = {tuple(row) for row in whole(drawn.draw(0)).tolist()}

@@ -51,6 +51,7 @@ def test_a_dropout_outside_its_range_is_refused(dropout: float) -> None:
             {"random_share": 0.6, "keep_share": 0.5},
             "random_share and keep_share together exceed 1",
         ),
+        ({"line_start_share": 1.5}, "line_start_share=1.5; from 0 to 1"),
         ({"steps": 0}, "steps=0; at least 1"),
     ],
 )
@@ -105,7 +106,7 @@ def test_a_preset_names_only_things_that_exist(preset: str) -> None:
 
 
 def test_an_unknown_size_is_refused_with_the_choices() -> None:
-    with pytest.raises(ValueError, match="size='huge'; one of: tiny, small, base"):
+    with pytest.raises(ValueError, match="size='huge'; one of: tiny, small, medium, base"):
         PRESETS["tiny"].encoder_config(mixer="mhsa", vocab_size=9, size="huge")
 
 

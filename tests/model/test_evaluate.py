@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from model.corpus import shipped
 from model.encoder import Encoder
 from model.evaluate import (
+    Guesser,
     Score,
     guesser,
     held_out_score,
     pseudo_perplexity,
     score_by_length,
 )
+from model.evaluate import score as evaluated
 from model.mixers import MIXERS
 from model.tokenizer import TRAINERS, Tokenizer
 from tests.conftest import random_encoder
@@ -36,6 +38,12 @@ def protocol_masks(draws: int, windows: int, length: int) -> NDArray[np.bool_]:
     return np.random.default_rng(20240).random((draws, windows, length)) < 0.15
 
 
+def scored(tokenizer: Tokenizer, *, draws: int) -> NDArray[np.bool_]:
+    """The protocol's masks but for those on the ends of lines."""
+    windows = text_ids(tokenizer)[: 50 * LENGTH].reshape(50, LENGTH)
+    return protocol_masks(draws, 50, LENGTH) & ~np.isin(windows, tokenizer.suffix)
+
+
 def encoder_for(tokenizer: Tokenizer, mixer: str = "mhsa") -> Encoder:
     return random_encoder(mixer, vocab_size=tokenizer.vocab_size)
 
@@ -52,7 +60,26 @@ def test_the_masked_tokens_are_those_of_the_protocol(
     tokenizers: dict[str, Tokenizer], kind: str, draws: int
 ) -> None:
     found = score(tokenizers[kind], draws=draws)
-    assert found.n_masked == protocol_masks(draws, 50, LENGTH).sum()
+    assert found.n_masked == scored(tokenizers[kind], draws=draws).sum()
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_the_ends_of_lines_in_a_text_are_shown_and_not_scored(
+    tokenizers: dict[str, Tokenizer], kind: str
+) -> None:
+    tokenizer = tokenizers[kind]
+    ends = np.isin(text_ids(tokenizer)[: 50 * LENGTH], tokenizer.suffix)
+    assert ends.any()
+    assert scored(tokenizer, draws=4).sum() < protocol_masks(4, 50, LENGTH).sum()
+    seen = []
+
+    def predict(ids: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.floating]:
+        seen.append(ids[:, 1:-1])
+        return np.zeros((len(positions), tokenizer.vocab_size))
+
+    evaluated(Guesser(predict, tokenizer, 99), text_ids(tokenizer), length=LENGTH, draws=1)
+    (shown,) = seen
+    assert (np.isin(shown.flatten(), tokenizer.suffix) == ends).all()
 
 
 def test_fewer_windows_are_the_first_ones_under_the_same_masks(char_tokenizer: Tokenizer) -> None:
@@ -83,7 +110,7 @@ def test_the_score_is_that_of_each_window_by_itself(
     ordinary[list(tokenizer.special_ids)] = 0
     losses, hits, near = [], [], []
     windows = text_ids(tokenizer)[: 50 * LENGTH].reshape(50, LENGTH)
-    for window, mask in zip(windows, protocol_masks(1, 50, LENGTH)[0], strict=True):
+    for window, mask in zip(windows, scored(tokenizer, draws=1)[0], strict=True):
         shown = [
             tokenizer.mask_id if hide else i for i, hide in zip(window.tolist(), mask, strict=True)
         ]

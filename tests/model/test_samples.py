@@ -14,9 +14,11 @@ def test_a_sample_is_the_text_with_its_guesses_marked(
 ) -> None:
     tokenizer = tokenizers[kind]
     encoder = random_encoder("mhsa", vocab_size=tokenizer.vocab_size)
-    text = "to be or not to be that is the question whether it is nobler in the mind"
+    text = "to be or not to be\nthat is the question whether it is nobler in the mind"
     ids = tokenizer.encode_corpus(text)[:30]
-    text = "".join(tokenizer.token_str(int(i)) for i in ids).replace("##", "")
+    pieces = ["¶" if i in tokenizer.suffix else tokenizer.token_str(i) for i in ids.tolist()]
+    assert ("¶" in pieces) == (kind != "char")
+    text = "".join(pieces).replace("##", "")
     # A head that always says one token: right where that stood, wrong elsewhere.
     always = int(ids[1])
     torch.nn.init.zeros_(encoder.head.weight)
