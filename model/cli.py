@@ -18,6 +18,7 @@ import torch
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.config import PRESETS, SIZES, recipe_from_json
 from model.corpus import REMOTES, Text, fetch, shipped
+from model.demo_corpus import built
 from model.devices import DEVICES, Workers, workers
 from model.feedforward import FEEDFORWARDS
 from model.layers import NORMS
@@ -25,8 +26,9 @@ from model.mixers import MIXERS
 from model.optimizer import OPTIMIZERS
 from model.progress import Progress
 from model.report import Record
+from model.sources import MIXES
 from model.streams import dataset, sampled, text_of_files
-from model.tokenizer import TRAINERS, Tokenizer
+from model.tokenizer import TRAINERS, Tokenizer, train_wordpiece
 from model.tokens import tokenised
 from model.train import Run, train
 
@@ -166,6 +168,8 @@ def _vocabulary(text: Text, kind: str, size: int) -> Tokenizer:
     if kind == "char":
         return TRAINERS[kind](chain(text.training(), [text.held_out()]), vocab_size=size)
     pieces = sampled(text, n_characters=CHARACTERS_FOR_A_VOCABULARY)
+    if kind == "wordpiece":
+        return train_wordpiece(pieces, vocab_size=size, words=text.words)
     return TRAINERS[kind](pieces, vocab_size=size)
 
 
@@ -176,6 +180,8 @@ def _text(options: argparse.Namespace) -> Text:
         return dataset(
             options.dataset, column=options.column or "text", split=options.split or "train"
         )
+    if options.corpus in MIXES:
+        return built(options.corpus)
     return fetch(options.corpus) if options.corpus else shipped()
 
 
@@ -206,7 +212,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tensorboard", dest="board", action="store_true", help="write its logs")
     text = parser.add_argument_group("text (default: the plays of Shakespeare that ship)")
     text.add_argument("--text", type=Path, nargs="+", metavar="FILE", help="UTF-8 text, .xz too")
-    text.add_argument("--corpus", choices=REMOTES, help="download a public corpus")
+    text.add_argument(
+        "--corpus",
+        choices=(*MIXES, *REMOTES),
+        help="one that maskwright-corpus built, or a download",
+    )
     text.add_argument("--dataset", metavar="NAME[:CONFIG]", help="Hugging Face data set, or a file")
     text.add_argument("--column", help="the data set's column of text (text)")
     text.add_argument("--split", help="the data set's split (train)")

@@ -23,10 +23,12 @@ class Text:
     Attributes:
         name: What reports call it.
         licence: Of the text.
+        words: Names that a vocabulary of pieces should hold whole.
     """
 
     name: str
     licence: str
+    words: Sequence[str] = ()
 
     @property
     def n_characters(self) -> int:

@@ -5,6 +5,7 @@ is the mask; every other special token written out in a text is ordinary text, s
 can send padding or a separator.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,8 @@ from tokenizers import Tokenizer as Backend
 
 PAD, UNKNOWN, MASK, START, END = "[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]"
 SPECIALS = (PAD, UNKNOWN, MASK, START, END)
+# Of WordPiece: a page of many languages has thousands of characters, each an id, most of no use.
+LARGEST_ALPHABET = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,30 +218,74 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
     return _with_specials(backend, specials=(PAD, UNKNOWN, START, END), mask_takes_space=True)
 
 
-def train_wordpiece(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
-    """Uncased WordPiece, as BERT's."""
+def train_wordpiece(
+    texts: Iterable[str], *, vocab_size: int, words: Iterable[str] = ()
+) -> Tokenizer:
+    """Uncased WordPiece, as BERT's.
+
+    Args:
+        words: Such as must be one token each: they stand in place of the last ones learnt. Case and
+            accents do not count; what is several words is left to the pieces.
+
+    Raises:
+        ValueError: `vocab_size` has no room for `words`.
+    """
     backend = Backend(models.WordPiece(unk_token=UNKNOWN))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     lines = list(_lines(texts))
-    # The trainer numbers continuations, and so breaks ties, in an order of its own each time,
-    # unless it is given them.
-    continuations = {
-        f"##{character}"
-        for line in lines
-        for word, _ in backend.pre_tokenizer.pre_tokenize_str(
-            backend.normalizer.normalize_str(line)
-        )
-        for character in word[1:]
-    }
+    alphabet, continuations = _alphabet(backend, lines)
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        special_tokens=[*SPECIALS, *sorted(continuations)],
+        # The trainer numbers continuations, and so breaks ties, in an order of its own each time,
+        # unless it is given them.
+        special_tokens=[*SPECIALS, *continuations],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
         show_progress=False,
     )
     backend.train_from_iterator(lines, trainer)
+    given = [*SPECIALS, *continuations, *alphabet]
+    backend.model = models.WordPiece(
+        _with_words(backend, words, keep=given), unk_token=UNKNOWN, max_input_chars_per_word=100
+    )
     return _with_specials(backend, specials=(PAD, UNKNOWN, START, END))
+
+
+def _alphabet(backend: Backend, lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The most frequent characters, and those within words as continuations; both in order."""
+    # Splitting at spaces first leaves few distinct strings to look into.
+    spaced: Counter[str] = Counter()
+    for line in lines:
+        spaced.update(backend.normalizer.normalize_str(line).split())
+    counts: Counter[str] = Counter()
+    within: set[str] = set()
+    for string, n in spaced.items():
+        for word, _ in backend.pre_tokenizer.pre_tokenize_str(string):
+            within.update(word[1:])
+            for character in word:
+                counts[character] += n
+    frequent = sorted(counts, key=lambda character: (-counts[character], character))
+    alphabet = sorted(frequent[:LARGEST_ALPHABET])
+    return alphabet, [f"##{character}" for character in alphabet if character in within]
+
+
+def _with_words(backend: Backend, words: Iterable[str], *, keep: Iterable[str]) -> dict[str, int]:
+    """The vocabulary learnt, its last pieces replaced by those of `words` that it lacks."""
+    vocabulary = backend.get_vocab(with_added_tokens=False)
+    plain = {backend.normalizer.normalize_str(word) for word in words}
+    whole = {word for word in plain if len(backend.pre_tokenizer.pre_tokenize_str(word)) == 1}
+    missing = sorted(whole - vocabulary.keys())
+    learnt = sorted(vocabulary.keys() - set(keep) - whole, key=vocabulary.__getitem__)
+    if len(missing) > len(learnt):
+        raise ValueError(
+            f"vocab_size={len(vocabulary)} has room for {len(learnt)} of {len(missing)} words; "
+            "give it more"
+        )
+    for word, piece in zip(missing, learnt[len(learnt) - len(missing) :], strict=True):
+        vocabulary[word] = vocabulary.pop(piece)
+    return vocabulary
 
 
 def _with_specials(
