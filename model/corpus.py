@@ -23,12 +23,15 @@ class Text:
     Attributes:
         name: What reports call it.
         licence: Of the text.
-        words: Names that a vocabulary of pieces should hold whole.
     """
 
     name: str
     licence: str
-    words: Sequence[str] = ()
+
+    @property
+    def words(self) -> Sequence[str]:
+        """Names that a vocabulary of pieces should hold whole."""
+        return ()
 
     @property
     def n_characters(self) -> int:

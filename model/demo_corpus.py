@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -113,10 +113,10 @@ class DemoCorpus(Text):
         licences = dict.fromkeys(row["licence"] for row in self.index["sources"])
         self.licence = ", ".join(licences)
 
-    @cached_property
-    def words(self) -> tuple[str, ...]:
-        """Names that a vocabulary should hold whole."""
-        return tuple((self.directory / WORDS).read_text().splitlines())
+    @property
+    def words(self) -> Sequence[str]:
+        """Countries, capitals, nationalities, languages and months."""
+        return (self.directory / WORDS).read_text(encoding="utf-8").splitlines()
 
     @property
     def n_characters(self) -> int:

@@ -23,7 +23,6 @@ PROSE = (
     "Government/National anthem(s)/history",
     "Military and Security/Military - note",
     "Communications/Broadcast media",
-    "Space/Space program overview",
 )
 # And those that need to be told what they are about.
 NOTES = {
@@ -31,7 +30,6 @@ NOTES = {
     "Geography/Climate": "The climate of {country} is {it}",
     "Geography/Terrain": "The land of {country} is {it}",
     "Geography/Natural resources": "The natural resources of {country} are {it}",
-    "Geography/Natural hazards": "The natural hazards of {country} are {it}",
     "Environment/Environmental issues": "The environmental issues of {country} are {it}",
     "People and Society/Ethnic groups": "The ethnic groups of {country} are {it}",
     "People and Society/Religions": "The religions of {country} are {it}",
@@ -52,9 +50,11 @@ SHORT_NAMES = {
     "Turkey (Turkiye)": "Turkey",
 }
 WITH_ARTICLE = re.compile(
-    r"^(Bahamas|Comoros|Gambia|Maldives|Netherlands|Philippines|Seychelles|United .*|.* Islands?|"
-    r"(Democratic |Central African )?Republic.*|Gaza Strip|West Bank|Isle of Man|British .*)$"
+    r"^(Bahamas|Comoros|Gambia|Maldives|Netherlands|Philippines|Seychelles|United .*|.* Islands|"
+    r"Federated .*|(Democratic |Central African )?Republic.*|Gaza Strip|West Bank|"
+    r"Isle of Man|British .*)$"
 )
+_ARTICLE = re.compile(r"^(?=Caribbean|Middle East|Mediterranean|Arctic|South Pacific)")
 _TAG_BREAKS = re.compile(r"<\s*(?:br|p|/p|li|/li|ul|/ul)\b[^>]*>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
 _LABEL = re.compile(r"^(?:note|description|etymology)(?: \d+)?:\s*", re.IGNORECASE)
@@ -102,7 +102,7 @@ def countries(members: Members) -> Iterator[Country]:
             for length in ("short", "long")
         ]
         found = next((name for name in names if name.lower() != "none"), "")
-        name = SHORT_NAMES.get(found) or re.sub(r"\s*[(;].*", "", found)
+        name = SHORT_NAMES.get(found) or re.sub(r"\s*(?:\([^)]*\)|;.*)", "", found)
         if name:
             yield Country(name, PurePosixPath(path).parent.name, fields)
 
@@ -118,7 +118,9 @@ def prose(members: Members) -> Iterator[str]:
     for country in countries(members):
         for path, template in NOTES.items():
             for line in country[path].split("\n")[:1]:
-                it = undated(line).rstrip(".")
+                it = _ARTICLE.sub(
+                    "the ", undated(line).rstrip(".").replace("Bahamas, The", "the Bahamas")
+                )
                 if it and not it.startswith(("none", "NA")):
                     names = {"country": country.country, "The_country": country.The_country}
                     yield as_sentence(lowered(template.format(it=it, **names), acronyms))

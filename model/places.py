@@ -19,11 +19,22 @@ CONTINENTS = {
     "south-asia": "Asia",
 }
 ELSEWHERE = {"Russia": "Europe"}
+BELIEFS = {
+    "Muslim": "Islam",
+    "Roman Catholic": "Christianity",
+    "Christian": "Christianity",
+    "Protestant": "Christianity",
+    "Orthodox": "Christianity",
+    "Buddhist": "Buddhism",
+    "Hindu": "Hinduism",
+    "Jewish": "Judaism",
+}
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
 _FREEDOM = re.compile(r"(\d{4})\b[^()]*\(from (?:the )?([A-Z][\w ]*?)\)")
+_CFA = re.compile(r"^(?:Communaut|Coop)\S* Financi\S*.*?francs")
 _SHARED = re.compile(r"\(([^()]*)\)")
 
 
@@ -53,7 +64,11 @@ def names(members: Members) -> Iterator[str]:
 
 def geography(members: Members) -> Iterator[str]:
     """The same from tables of names by code: countries, capitals, languages."""
-    for data in members.values():
+    for path, data in members.items():
+        if not path.endswith(
+            ("/country_names.json", "/capital_names.json", "/language_names.json")
+        ):
+            continue
         tree = json.loads(data)
         for named in tree.get("capitals", tree).values():
             if isinstance(named, str):
@@ -113,21 +128,23 @@ def _money(it: Country) -> Iterator[str]:
     field = it["Economy/Exchange rates/Currency"]
     if "per US dollar" not in field:
         return
-    money = re.sub(r"\s*\(.*|\s+per US dollar.*", "", field).strip()
+    money = re.sub(r"\s*\(.*|\s+per US dollar.*", "", _CFA.sub("CFA francs", field)).strip()
     yield f"People in {it.country} pay in {money}"
     yield f"The money of {it.country} is called {money}"
 
 
 def _people(it: Country) -> Iterator[str]:
-    adjectives = _adjectives(it)
+    field = it[_NOUN]
     for noun in _nouns(it)[:1]:
         article = "An" if noun[0] in "AEIOU" and not noun.startswith("Eu") else "A"
-        if noun not in adjectives or "singular and plural" not in it[_NOUN]:
+        if f"{noun}(s)" in field or f"{noun}(men)" in field:
+            people = f"{noun}s" if f"{noun}(s)" in field else f"{noun[:-3]}men"
             yield f"{article} {noun} is a person from {it.country}"
-            yield f"People from {it.country} are called {noun}s"
-    for adjective in adjectives[:1]:
-        yield f"Someone from {it.country} is {adjective}"
-        yield f"A citizen of {it.country} is {adjective}"
+            yield f"People from {it.country} are called {people}"
+    for adjective in _adjectives(it)[:1]:
+        if adjective not in it.name and "Island" not in adjective:
+            yield f"Someone from {it.country} is {adjective}"
+            yield f"A citizen of {it.country} is {adjective}"
 
 
 def _state(it: Country) -> Iterator[str]:
@@ -135,14 +152,13 @@ def _state(it: Country) -> Iterator[str]:
     if kind and _capitals(it) and len(kind) < 50:
         yield f"{it.The_country} is {'an' if kind[0] in 'aeio' else 'a'} {kind}"
     if freedom := _FREEDOM.search(it["Government/Independence"]):
-        power = "the " + freedom[2] if freedom[2] in ("UK", "US", "Netherlands") else freedom[2]
-        yield f"{it.The_country} became independent from {power} in {freedom[1]}"
-    belief = re.match(r"([A-Z][A-Za-z ]+?)\s*(?:\([^)]*\)\s*)?(\d+(?:\.\d+)?)%", it[_RELIGIONS])
-    if belief and float(belief[2]) > 50:
-        yield f"Most people in {it.country} are {belief[1]}"
-        yield f"The main religion of {it.country} is {belief[1]}"
-    domain = re.match(r"\.[a-z]{2}\b", it["Communications/Internet country code"])
-    if domain:
+        yield f"{it.The_country} became independent from {_the(freedom[2])} in {freedom[1]}"
+    for believers, religion in BELIEFS.items():
+        share = re.match(rf"{believers}\b[^,;%]*?(\d+(?:\.\d+)?)%", it[_RELIGIONS])
+        if share and float(share[1]) > 50:
+            yield f"Most people in {it.country} are {believers}"
+            yield f"The main religion of {it.country} is {religion}"
+    if domain := re.match(r"\.[a-z]{2}\b", it["Communications/Internet country code"]):
         yield f"Internet addresses in {it.country} end in {domain[0]}"
 
 
@@ -183,7 +199,7 @@ def _nouns(it: Country) -> list[str]:
 
 def _words(field: str) -> list[str]:
     parts = (part.strip() for part in re.split(r",|;|\bor\b", field))
-    return [part for part in parts if re.fullmatch(r"[A-Z][\w' -]+", part)]
+    return [part for part in parts if re.fullmatch(r"[A-Z][\w' -]+", part) and part != "NA"]
 
 
 def _official(it: Country) -> list[str]:
@@ -192,7 +208,7 @@ def _official(it: Country) -> list[str]:
         r"(?:^|[,;]\s*)([A-Z][\w' -]*?)(?: only)?(?: \d[\d.]*%)?\s*\(official\b(?! in)",
         _language_field(it),
     )
-    return list(dict.fromkeys(name.strip() for name in found))
+    return list(dict.fromkeys(name.split(" or ")[0].strip() for name in found))
 
 
 def _spoken(it: Country) -> list[str]:

@@ -2,6 +2,7 @@
 
 import bz2
 import html
+import io
 import re
 from collections.abc import Callable, Iterator
 from xml.etree import ElementTree
@@ -42,11 +43,8 @@ _SHOWN = {
 
 def articles(packed: bytes) -> Iterator[str]:
     """The wikitext of each article of a packed dump; redirects and other pages are left out."""
-    # A dump cut short ends within a page; what came before it is whole.
-    parser = ElementTree.XMLPullParser(["end"])
-    parser.feed(bz2.decompress(packed))
     namespace, text = "", ""
-    for _, element in parser.read_events():
+    for _, element in ElementTree.iterparse(io.BytesIO(bz2.decompress(packed))):
         tag = element.tag.rpartition("}")[2]
         if tag == "ns":
             namespace = element.text or ""
