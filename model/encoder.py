@@ -89,11 +89,22 @@ class Encoder(nn.Module):
         self, hidden: Float[Tensor, "batch seq d_model"], positions: Int[Tensor, "masked 2"]
     ) -> Float[Tensor, "masked vocab"]:
         """Vocabulary logits at `positions` (row, column) only: the head is the dearest layer."""
-        h_ND = hidden[positions[:, 0], positions[:, 1]]
+        h_ND = self.head_inputs(hidden, positions)
         if self.head is not None:
             return self.head(h_ND) + self.head_bias
-        h_ND = h_ND * self.config.d_model**-0.5
-        return nn.functional.linear(h_ND, self.embedding.weight, self.head_bias)
+        return nn.functional.linear(h_ND, self.head_weight, self.head_bias)
+
+    def head_inputs(
+        self, hidden: Float[Tensor, "batch seq d_model"], positions: Int[Tensor, "masked 2"]
+    ) -> Float[Tensor, "masked d_model"]:
+        """What the head takes at `positions`."""
+        h_ND = hidden[positions[:, 0], positions[:, 1]]
+        return h_ND if self.head is not None else h_ND * self.config.d_model**-0.5
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The head's matrix [vocab, d_model]."""
+        return self.embedding.weight if self.head is None else self.head.weight
 
 
 def real_positions(

@@ -1,13 +1,16 @@
 """The masked-language-model loss."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
 
 from model.batches import MaskedBatch
+from model.config import PRESETS
+from model.encoder import Encoder
 from model.mixers import MIXERS
-from model.objective import MaskedLoss, masked_loss
+from model.objective import LARGE_VOCABULARY, ROWS_AT_ONCE, MaskedLoss, masked_loss
 from tests.conftest import random_encoder
 
 every_mixer = pytest.mark.parametrize("mixer", MIXERS)
@@ -54,3 +57,24 @@ def test_the_losses_of_the_parts_of_a_batch_add_up(mixer: str) -> None:
     found = sum(loss(part.ids, part.positions, part.targets).item() for part in parts)
     whole = loss(given.ids, given.positions, given.targets).item()
     assert found == pytest.approx(whole, rel=1e-6)  # float32 rounding
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_large_vocabulary_has_the_loss_and_gradients_of_its_logits(tied: bool) -> None:
+    n_ids, n_rows = LARGE_VOCABULARY + 5, 2 * ROWS_AT_ONCE // 6 + 1  # three parts
+    config = PRESETS["tiny"].encoder_config(mixer="mhsa", vocab_size=n_ids)
+    encoder = Encoder(dataclasses.replace(config, tied_head=tied))
+    random = torch.Generator().manual_seed(0)
+    torch.nn.init.normal_(encoder.head_bias, generator=random)
+    ids = torch.randint(3, n_ids, (n_rows, 6), generator=random)
+    positions = torch.cartesian_prod(torch.arange(n_rows), torch.arange(6))
+    targets = torch.randint(3, n_ids, (len(positions),), generator=random)
+    assert len(positions) > 2 * ROWS_AT_ONCE
+    loss = MaskedLoss(encoder)(ids, positions, targets)
+    found = torch.autograd.grad(3 * loss, list(encoder.parameters()))
+    logits = encoder.logits(encoder(ids), positions)
+    plain = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+    expected = torch.autograd.grad(3 * plain, list(encoder.parameters()))
+    torch.testing.assert_close(loss, plain)
+    # Sums of a thousand float32 gradients in another order.
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
