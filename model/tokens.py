@@ -1,10 +1,12 @@
 """Long runs of token ids: in memory, or tokenised once into shards that are mapped into it."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -113,9 +115,22 @@ def _encoded(
 def _write_shards(
     directory: Path, pieces: Iterator[NDArray[Any]], *, name: str, shard_tokens: int
 ) -> None:
-    """Shards first, the index last: a directory without one is unfinished and made anew."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+    """All of them under another name first, so that runs begun at once do not meet halfway."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=directory.parent, prefix=".part-") as place:
+        unfinished = Path(place) / directory.name
+        unfinished.mkdir()
+        _write_into(unfinished, pieces, name=name, shard_tokens=shard_tokens, told=directory)
+        if not (directory / INDEX).exists():
+            shutil.rmtree(directory, ignore_errors=True)  # someone has taken a part away
+            with contextlib.suppress(OSError):  # another run was first
+                unfinished.rename(directory)
+
+
+def _write_into(
+    directory: Path, pieces: Iterator[NDArray[Any]], *, name: str, shard_tokens: int, told: Path
+) -> None:
+    """Shards, and an index of them; `told` is where an error says that they were to lie."""
     lengths: list[int] = []
     waiting: list[NDArray[Any]] = []
     kind = "uint8"
@@ -125,7 +140,7 @@ def _write_shards(
             with (directory / _shard_name(len(lengths))).open("wb") as file:
                 file.write(ids.data)  # numpy's own tofile misses a disk that fills at the end
         except OSError as cause:
-            raise OSError(f"{directory} cannot take the tokens of {name}: {cause}") from cause
+            raise OSError(f"{told} cannot take the tokens of {name}: {cause}") from cause
         lengths.append(len(ids))
 
     for piece in pieces:

@@ -3,6 +3,7 @@
 import json
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -123,3 +124,16 @@ def test_a_shard_that_is_missing_is_refused_by_its_path(
     shard.unlink()
     with pytest.raises(ValueError, match=f"{shard} has 0 bytes, not 3,100; delete "):
         tokenised(streamed(), char_tokenizer, cache=tmp_path)
+
+
+def test_runs_that_tokenise_at_once_get_the_same_tokens_and_leave_one_directory(
+    char_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [
+            pool.submit(tokenised, streamed(), char_tokenizer, cache=tmp_path) for _ in range(4)
+        ]
+        found = [job.result() for job in jobs]
+    everything = [tokens.rows(np.array([0]), len(tokens)).tolist() for tokens in found]
+    assert everything.count(everything[0]) == 4
+    assert len(list((tmp_path / "tokens").iterdir())) == 1
