@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
             device=settings.device,
             precision=settings.precision,
             n_threads=settings.threads,
+            gpu_memory_mib=settings.gpu_memory_mib,
         )
         app = create_app(settings, registry, n_workers=_n_workers(registry.default))
     except (ValueError, InvalidArtefact, ProviderUnavailable) as error:

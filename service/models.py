@@ -217,19 +217,21 @@ def load_model(
     precision: str = "auto",
     name: str | None = None,
     n_threads: int = 0,
+    gpu_memory_mib: int = 0,
 ) -> Model:
     """Load, check and warm up the artefact in a directory, or a bundled one by its name.
 
     Args:
         name: What it is to be called; its own name by default.
         n_threads: Cores to use on a CPU; 0 takes all.
+        gpu_memory_mib: Most that a session takes of a GPU's memory; 0 for any.
 
     Raises:
         InvalidArtefact: There is none, or it is damaged or wrong.
         ProviderUnavailable: `device` cannot be had.
     """
     artefact = _load(source)
-    providers = candidates(device, precision)
+    providers = candidates(device, precision, gpu_memory_mib=gpu_memory_mib)
     for provider in providers:
         try:
             model = Model(artefact, provider, name=name, n_threads=n_threads)

@@ -73,8 +73,11 @@ class Provider:
         )
 
 
-def candidates(device: str, precision: str = "auto") -> list[Provider]:
+def candidates(device: str, precision: str = "auto", *, gpu_memory_mib: int = 0) -> list[Provider]:
     """Providers to try for the settings, in order; the first that works serves.
+
+    Args:
+        gpu_memory_mib: Most that a session's arena on a GPU may take; 0 for any.
 
     Raises:
         ProviderUnavailable: None of them can be had here.
@@ -97,6 +100,9 @@ def candidates(device: str, precision: str = "auto") -> list[Provider]:
         raise ProviderUnavailable(f"device={device}, precision={precision}: {'; '.join(reasons)}")
     if found[0].name == "cuda":
         _preload_cuda()
+        if gpu_memory_mib:
+            limit = {"gpu_mem_limit": gpu_memory_mib * 2**20}
+            found[0] = replace(found[0], options={**found[0].options, **limit})
     return found
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from service.errors import UnknownModel
 from service.models import Model, load_model
@@ -94,17 +95,18 @@ def read_sources(text: str) -> list[tuple[str | None, str]]:
     return sources
 
 
-def load_models(text: str, *, device: str, precision: str = "auto", n_threads: int = 0) -> Registry:
+def load_models(text: str, *, device: str, **how: Any) -> Registry:
     """Load every model that the setting `model` lists; all on the provider of the first.
+
+    Args:
+        how: Of `load_model`: precision, n_threads, gpu_memory_mib.
 
     Raises:
         ValueError, InvalidArtefact, ProviderUnavailable: As `load_model`, and if two have one name.
     """
     models: list[Model] = []
     for name, source in read_sources(text):
-        model = load_model(
-            source, device=device, precision=precision, name=name, n_threads=n_threads
-        )
+        model = load_model(source, device=device, name=name, **how)
         if any(model.name == other.name for other in models):
             raise ValueError(f"two models are called {model.name!r}; name them: NAME=DIR")
         models.append(model)

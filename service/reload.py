@@ -73,6 +73,7 @@ class Reloader:
             device=provider,
             precision=self._settings.precision,
             n_threads=self._settings.threads,
+            gpu_memory_mib=self._settings.gpu_memory_mib,
         ).models
         if (names := [model.name for model in models]) != self._registry.names:
             raise ValueError(

@@ -45,6 +45,9 @@ class Settings:
         "port of its own for /metrics and /admin/reload; 0 for none, and /metrics on --port",
         low=0,
     )
+    gpu_memory_mib: int = _setting(
+        0, "most memory that one graph's arena takes of a GPU, weights included; 0 for any", low=0
+    )
     threads: int = _setting(0, "worker threads on a CPU; 0 takes one per core", low=0)
     max_batch_cost: float = _setting(
         0.0,

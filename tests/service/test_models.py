@@ -13,7 +13,7 @@ import pytest
 from export import openvino
 from export.artefact import MANIFEST, InvalidArtefact, load_artefact, write_manifest
 from service.models import Model, Work, bundled_names, load_model
-from service.providers import PROVIDERS, ProviderUnavailable, candidates
+from service.providers import PROVIDERS, UNUSABLE, ProviderUnavailable, candidates
 
 EVERYTHING = frozenset({"pooled_mean", "top_logprobs", "top_ids", "mask_logprobs", "last_hidden"})
 
@@ -158,3 +158,11 @@ def test_on_cuda_lengths_go_up_to_buckets_and_on_a_cpu_to_the_next_even_one(
         inputs = model.padded([Work([5] * 9, frozenset({"top_ids"}), (3,))])
         assert inputs["input_ids"].shape == (1, columns)
         assert inputs["mask_positions"].shape == (n_masks, 2)
+
+
+def test_what_a_graph_takes_of_a_gpus_memory_can_be_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(UNUSABLE, "cuda", lambda: None)  # as where the GPU package is installed
+    assert "gpu_mem_limit" not in candidates("cuda")[0].options
+    assert candidates("cuda", gpu_memory_mib=2048)[0].options["gpu_mem_limit"] == 2**31
