@@ -9,13 +9,13 @@ from rich.table import Table
 
 from model.demo_corpus import DemoCorpus, build, built
 from model.overlap import RUN_WORDS, overlaps
-from model.sources import MIXES
+from model.sources import MIXES, SHA256
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0, or 2 if it could not be done; 1 from `build` if a source is missing."""
+    """0, or 2 if it could not be done. A source that is not to be had is said and left out."""
     options = _parser().parse_args(arguments)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     try:
         if options.command == "build":
             return _build(options, console)
@@ -35,7 +35,7 @@ def _build(options: argparse.Namespace, console: Console) -> int:
     corpus = built(options.name)
     _show(corpus, console)
     console.print(f"train on it with: maskwright-train --corpus {options.name}", soft_wrap=True)
-    return 1 if corpus.index["missing"] else 0
+    return 0
 
 
 def _show(corpus: DemoCorpus, console: Console) -> None:
@@ -60,6 +60,10 @@ def _show(corpus: DemoCorpus, console: Console) -> None:
     console.print(table)
     if missing := corpus.index["missing"]:
         console.print(f"missing: {', '.join(missing)}; build it again once they are to be had")
+    elif corpus.index["sha256"] != SHA256[corpus.index["name"]]:
+        console.print(
+            "this is not the text that this version of Maskwright states; see model.sources"
+        )
     console.print(f"sha256 {corpus.index['sha256']}", soft_wrap=True)
     console.print(f"{corpus.directory}", highlight=False, soft_wrap=True)
 
@@ -70,7 +74,7 @@ def _overlap(corpus: DemoCorpus, paths: list[Path], console: Console) -> None:
         column.justify = "right"
     for found in overlaps(corpus, paths):
         table.add_row(
-            str(found.path),
+            found.path.name,
             *(f"{n:,}" for n in (found.lines, found.long_lines, found.lines_met, found.runs_met)),
         )
     console.print(table)

@@ -169,13 +169,13 @@ class DemoCorpus(Text):
         weights = self.weights
         drawn: list[tuple[bytes, str]] = []
         for row in self.index["sources"]:
-            weight = weights.get(row["name"], 0)
+            weight = weights.get(row["name"], 0.0)
             with (self.directory / f"{row['name']}.txt").open(
                 encoding="utf-8", newline="\n"
             ) as file:
                 for line in file:
                     if is_held_out(line[:-1]) is held_out:
-                        drawn += _copies(line, min(weight, 1) if held_out else weight)
+                        drawn += _copies(line, min(weight, 1.0) if held_out else weight)
         drawn.sort()
         return [line for _, line in drawn]
 

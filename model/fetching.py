@@ -72,9 +72,8 @@ def members(path: Path, pattern: str) -> Members:
     else:
         with tarfile.open(path) as tarball:
             for member in tarball:
-                file = tarball.extractfile(member)  # none of a directory
-                if file and fnmatch.fnmatchcase(member.name, pattern):
-                    found[member.name] = file.read()
+                if member.isfile() and fnmatch.fnmatchcase(member.name, pattern):
+                    found[member.name] = tarball.extractfile(member).read()  # type: ignore[union-attr]  # a file's is never None
     if not found:
         raise NotToBeHad(f"{path.name} has no {pattern}")
     return dict(sorted(found.items()))

@@ -1,6 +1,9 @@
 """What the model's tests share: one tokenizer of each kind, a tiny run, batches with padding."""
 
 import dataclasses
+import io
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +17,15 @@ from model.train import Run
 # For properties. No deadline: on a busy machine a slow example says nothing about the code. The
 # same examples each time, so that a red run is red again.
 examples = settings(deadline=None, derandomize=True, max_examples=30)
+
+
+class InterruptingStream(io.StringIO):
+    """A terminal whose user presses Ctrl-C at the first line."""
+
+    def write(self, text: str) -> int:
+        if not self.getvalue():
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().write(text)
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,7 @@
 """The command `maskwright-train`: flags, files, signals, resuming and several processes."""
 
-import io
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,6 +15,7 @@ from model.corpus import shipped
 from model.feedforward import FEEDFORWARDS
 from model.mixers import MIXERS
 from model.tokenizer import TRAINERS
+from tests.model.conftest import InterruptingStream
 
 FILES = ["README.md", FILE_NAME, "loss.png", "report.json"]
 every_mixer = pytest.mark.parametrize("mixer", MIXERS)
@@ -98,15 +96,6 @@ def test_a_setting_out_of_its_range_is_said_in_one_line(
 ) -> None:
     assert main(command(text_file, tmp_path / "run", "--dropout", "1")) == 2
     assert capsys.readouterr().err == "maskwright-train: dropout=1.0; at least 0 and below 1\n"
-
-
-class InterruptingStream(io.StringIO):
-    """A terminal whose user presses Ctrl-C at the first line."""
-
-    def write(self, text: str) -> int:
-        if not self.getvalue():
-            os.kill(os.getpid(), signal.SIGINT)
-        return super().write(text)
 
 
 def test_an_interrupted_command_leaves_its_files_returns_130_and_is_resumed(

@@ -1,5 +1,7 @@
 """Tokenizers: ids, offsets and surfaces of each kind, and the mask in a text."""
 
+import json
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from model.tokenizer import (
     TRAINERS,
     UNKNOWN,
     Tokenizer,
+    train_wordpiece,
 )
 from tests.model.conftest import examples
 
@@ -362,3 +365,46 @@ def test_every_special_token_of_a_tokenizer_has_an_id_of_its_own(
     n_specials = 3 if kind == "char" else len(SPECIALS)
     assert len(tokenizer.special_ids) == n_specials
     assert {tokenizer.pad_id, tokenizer.mask_id, tokenizer.unknown_id} <= tokenizer.special_ids
+
+
+PLAYS = shipped().text[:20_000]
+
+
+def test_words_that_are_forced_are_one_token_each_in_a_vocabulary_of_the_same_size() -> None:
+    words = ["Tegucigalpa", "Bogot\u00e1", "New Delhi", "the"]
+    plain = train_wordpiece([PLAYS], vocab_size=400)
+    forced = train_wordpiece([PLAYS], vocab_size=400, words=words)
+    assert forced.vocab_size == plain.vocab_size == 400
+    assert surfaces(forced, "Tegucigalpa bogota") == ["Tegucigalpa", "bogota"]
+    assert len(plain.encode("Tegucigalpa").ids) > 1
+    assert len(forced.encode("New Delhi").ids) > 2
+    again = train_wordpiece([PLAYS], vocab_size=400, words=words[::-1])
+    assert again.to_json() == forced.to_json()
+
+
+def test_forced_words_take_the_place_of_the_pieces_learnt_last_and_of_no_character() -> None:
+    plain, forced = (
+        json.loads(train_wordpiece([PLAYS], vocab_size=400, words=words).to_json())["model"][
+            "vocab"
+        ]
+        for words in ([], ["lima", "oslo"])
+    )
+    assert {piece: i for piece, i in plain.items() if i < 398}.items() <= forced.items()
+    assert {piece for piece, i in forced.items() if i >= 398} == {"lima", "oslo"}
+
+
+def test_a_vocabulary_without_room_for_the_words_is_refused_with_the_numbers() -> None:
+    words = [f"{a}{b}{c}" for a in "qxz" for b in "qxz" for c in "abcdefgh"]
+    with pytest.raises(ValueError, match=r"^vocab_size=100 has room for \d+ of 72 words; give it"):
+        train_wordpiece([PLAYS], vocab_size=100, words=words)
+
+
+def test_the_alphabet_of_wordpiece_is_that_of_its_most_frequent_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = ["the cat sat on the mat", "the cat"] * 20 + ["\u6f22"] * 2
+    assert surfaces(train_wordpiece(text, vocab_size=60), "\u6f22") == ["\u6f22"]
+    monkeypatch.setattr("model.tokenizer.LARGEST_ALPHABET", 9)
+    small = train_wordpiece(text, vocab_size=60)
+    assert small.encode("\u6f22").ids == [small.unknown_id]
+    assert small.unknown_id not in small.encode("the cat").ids
