@@ -125,7 +125,8 @@ def test_a_queue_that_stays_full_is_reported(alertmanager: Alertmanager, scratch
         await asyncio.gather(*(one() for _ in range(64)))
 
     load = threading.Thread(target=lambda: asyncio.run(overload()), daemon=True)
-    flags = ("--threads", "1", "--max-queue-cost", "8000")
+    # No refusal by predicted wait: a slow machine would never fill the queue.
+    flags = ("--threads", "1", "--max-queue-cost", "8000", "--max-wait-seconds", "60")
     with service(*flags, port=port, log=scratch / "overload.log"):
         try:
             check(
