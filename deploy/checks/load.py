@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import random
+import ssl
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -59,14 +60,14 @@ def a_request(chosen: random.Random, models: list[str]) -> tuple[str, dict[str, 
 class Client:
     """One connection of HTTP/1.1, with little of its own to slow the measured side."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
+        self._port, self._tls = port, tls
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, route: str, body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         """(status, headers, body)."""
         if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._tls)
         reader, writer = self._streams
         content = json.dumps(body).encode()
         head = (
@@ -84,7 +85,7 @@ class Client:
     def close(self) -> None:
         """Let the connection go."""
         if self._streams:
-            self._streams[1].close()
+            self._streams[1].transport.abort()  # TLS would want another turn to say goodbye
             self._streams = None
 
 

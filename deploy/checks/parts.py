@@ -98,7 +98,12 @@ def at_pace(seconds: str, pace: float) -> str:
 
 @contextlib.contextmanager
 def prometheus(
-    directory: Path, targets: dict[str, list[int]], *, pace: float = 1, alertmanager: int = 0
+    directory: Path,
+    targets: dict[str, list[int]],
+    *,
+    pace: float = 1,
+    alertmanager: int = 0,
+    labels: dict[str, str] | None = None,
 ) -> Iterator[Prometheus]:
     """Prometheus with the configuration and the rules that ship, but for names of hosts.
 
@@ -106,6 +111,7 @@ def prometheus(
         targets: Ports to scrape by the name of the job; other jobs are left out.
         pace: Divides what rules wait for, and how often they are evaluated; scrapes are every
             second unless it is 1.
+        labels: Put on every target.
     """
     (directory / "rules").mkdir(parents=True)
     for path in (DEPLOY / "prometheus" / "rules").glob("*.yml"):
@@ -129,7 +135,8 @@ def prometheus(
         if pace != 1:
             job.pop("scrape_interval", None)
         ports = targets[job["job_name"]]
-        job["static_configs"] = [{"targets": [f"127.0.0.1:{port}" for port in ports]}]
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        job["static_configs"] = [{"targets": addresses, "labels": labels or {}}]
     config["scrape_configs"] = jobs
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config, sort_keys=False))
     url = f"http://127.0.0.1:{free_port()}"

@@ -1,12 +1,15 @@
 """The proxy that ships, over two real replicas: what breaks one of them reaches no client."""
 
 import asyncio
+import contextlib
 import json
 import os
+import re
 import signal
 import ssl
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -32,22 +35,29 @@ def nginx_configuration(directory: Path, *, ports: list[int], listen: int = 8443
     return directory / "nginx.conf"
 
 
+@contextlib.contextmanager
+def edge(directory: Path, *, ports: list[int]) -> Iterator[int]:
+    """The port of the proxy over replicas; it takes what one address sends, however much."""
+    listen = free_port()
+    configuration = nginx_configuration(directory, ports=ports, listen=listen)
+    limitless = re.sub(r"limit_(req|conn) (zone|conn)", r"# \g<0>", configuration.read_text())
+    configuration.write_text(limitless)
+    user = "" if os.getuid() else "user root;"
+    command = ("nginx", "-c", configuration, "-g", f"daemon off; {user}")
+    with process(*command, log=directory / "nginx.log"):
+        yield listen
+
+
 def test_a_replica_that_is_killed_and_a_rolling_restart_cost_no_client_an_error(
     tmp_path: Path,
 ) -> None:
-    ports, listen = [free_port(), free_port()], free_port()
-    configuration = nginx_configuration(tmp_path, ports=ports, listen=listen)
-    limitless = configuration.read_text().replace("limit_req zone", "# limit_req zone")
-    configuration.write_text(limitless)
-    url = f"https://127.0.0.1:{listen}"
-    user = "" if os.getuid() else "user root;"
-    command = ("nginx", "-c", configuration, "-g", f"daemon off; {user}")
+    ports = [free_port(), free_port()]
     answers: Counter[int] = Counter()
 
     def replica(number: int) -> object:
         return service("--threads", "1", port=ports[number], log=tmp_path / f"{number}.log")
 
-    async def load_and_break() -> None:
+    async def load_and_break(url: str) -> None:
         over = asyncio.Event()
 
         async def one(client: httpx.AsyncClient) -> None:
@@ -76,9 +86,10 @@ def test_a_replica_that_is_killed_and_a_rolling_restart_cost_no_client_an_error(
     with_first, with_second = replica(0), replica(1)
     first = with_first.__enter__()
     with_second.__enter__()
-    with process(*command, log=tmp_path / "nginx.log"):
+    with edge(tmp_path, ports=ports) as listen:
+        url = f"https://127.0.0.1:{listen}"
         try:
-            asyncio.run(load_and_break())
+            asyncio.run(load_and_break(url))
             check_the_door(url, tmp_path)
         finally:
             for context in started:
