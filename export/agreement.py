@@ -34,15 +34,37 @@ class Agreement:
     off: dict[str, float]
     alone_against_batched: float
 
+    def __str__(self) -> str:
+        cosines = ", ".join(f"{name} {cosine:.5f}" for name, cosine in self.cosine.items())
+        return (
+            f"agreement with fp32: likeliest token {self.top1:.4f}; smallest cosine {cosines}; "
+            f"{self.alone_against_batched:.1e} alone against batched"
+        )
 
-def compare(
+
+def proven(
     found: ort.InferenceSession, reference: ort.InferenceSession, batches: Sequence[Arrays]
 ) -> Agreement:
-    """Run both on the same batches.
+    """`compare` of what is to be a variant.
 
     Raises:
         ParityError: They agree less than a variant has to.
     """
+    agreement = compare(found, reference, batches)
+    cosine, top1 = next(iter(agreement.cosine.values())), agreement.top1
+    if not (cosine >= SMALLEST_COSINE and top1 >= SMALLEST_TOP1):
+        raise ParityError(
+            f"the smallest cosine is {cosine:.5f}, at least {SMALLEST_COSINE} is wanted; the "
+            f"likeliest token is the same at {top1:.1%} of masks, at least {SMALLEST_TOP1:.0%} is "
+            "wanted (weights that were trained too little do not pass)"
+        )
+    return agreement
+
+
+def compare(
+    found: ort.InferenceSession, reference: ort.InferenceSession, batches: Sequence[Arrays]
+) -> Agreement:
+    """Run both on the same batches."""
     cosines: dict[str, float] = {}
     same, off = [], dict[str, float]()
     for inputs in batches:
@@ -54,14 +76,7 @@ def compare(
         same.append(mine["top_ids"][:, 0] == theirs["top_ids"][:, 0])
         for name, difference in differences(mine, theirs, inputs).items():
             off[name] = max(off.get(name, 0.0), difference)
-    cosine = next(iter(cosines.values()))
     top1 = float(np.concatenate(same).mean())
-    if not (cosine >= SMALLEST_COSINE and top1 >= SMALLEST_TOP1):
-        raise ParityError(
-            f"the smallest cosine is {cosine:.5f}, at least {SMALLEST_COSINE} is wanted; the "
-            f"likeliest token is the same at {top1:.1%} of masks, at least {SMALLEST_TOP1:.0%} is "
-            "wanted (weights that were trained too little do not pass)"
-        )
     alone = max(alone_against_batched(found, inputs) for inputs in batches[-2:])
     return Agreement(cosines, top1, off, alone)
 

@@ -12,8 +12,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from export.score import Scores, Subject, evaluate, held_out_ids, load_subject
-from model.evaluate import Guesser
+from export.score import Scores, evaluate
+from export.subject import Subject, held_out_text, load_subject
+from model.guesser import Guesser
 
 ROUNDS, TOKENS_PER_ROUND = 7, 8192
 
@@ -36,8 +37,11 @@ def compare(
 ) -> list[Compared]:
     """Score each; then time all of them, one after another in each round, as machines drift."""
     if length is None:  # the same windows for all, or their losses say nothing of each other
-        length = min(64, *(s.guesser.max_tokens - s.guesser.tokenizer.n_wrap for s in subjects))
-    scores = [evaluate(s.guesser, held_out_ids(s, data), length=length) for s in subjects]
+        length = min(64, *(s.guesser.room for s in subjects))
+    held_out = [s.guesser.tokenizer.encode_corpus(held_out_text(s, data)) for s in subjects]
+    scores = [
+        evaluate(s.guesser, ids, length=length) for s, ids in zip(subjects, held_out, strict=True)
+    ]
     longest = min(s.guesser.max_tokens for s in subjects)
     lengths = sorted({n for n in (8, 16, 32, 64, 128, 256, 512) if n < longest} | {longest})
     speeds = [{n: 0.0 for n in lengths} for _ in subjects]

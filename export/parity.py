@@ -11,6 +11,7 @@ import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
 
+from export import openvino
 from export.graphs import GRAPHS
 from model.config import EncoderConfig
 from model.encoder import Encoder
@@ -63,6 +64,22 @@ def open_session(path: Path) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def session_of(path: Path, precision: str) -> ort.InferenceSession:
+    """A session over a graph in the precision that its variant states.
+
+    Raises:
+        ValueError: This machine does not compute in it.
+    """
+    if precision != "bf16":
+        return open_session(path)
+    if reason := openvino.unusable():
+        raise ValueError(f"bf16 has to be measured where it runs: {reason}")
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_provider_for_devices(openvino.devices(), openvino.OPTIONS)
+    return ort.InferenceSession(path, options)
 
 
 def run(session: ort.InferenceSession, inputs: Mapping[str, Array]) -> Arrays:

@@ -17,14 +17,14 @@ import onnxruntime as ort
 from onnx import ModelProto, numpy_helper
 from safetensors.numpy import load, save
 
-from export import openvino
-from export.agreement import Agreement, batches_of, compare
+from export.agreement import Agreement, batches_of, compare, proven
 from export.arrays import unpacked
 from export.artefact import WEIGHTS, Artefact, Variant, load_artefact, write_manifest
 from export.card import model_card
 from export.graphs import external_tensors, point_to_file
-from export.parity import differences, open_session, run
+from export.parity import differences, open_session, run, session_of
 from export.quantize import halved, quantised
+from export.subject import encode_variant
 from export.weights import digest, tensor_places
 from model.tokenizer import Tokenizer
 
@@ -61,14 +61,29 @@ def add_variant(
     artefact = load_artefact(directory)
     if any(v.graph == "encode" and v.precision == precision for v in artefact.variants):
         raise ValueError(f"{directory} has {precision} already")
-    if precision == "bf16" and (reason := openvino.unusable()):
-        raise ValueError(f"bf16 has to be measured where it runs: {reason}")
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
         copy = Path(scratch) / "artefact"
         shutil.copytree(directory, copy)
         _extend(artefact, copy, precision, text=text, tell=tell)
         directory.replace(Path(scratch) / "replaced")  # goes with the scratch directory
         copy.replace(directory)
+
+
+def agreement(directory: Path, precision: str, *, text: str) -> Agreement:
+    """How far an artefact's precision is from its fp32, on a text.
+
+    Raises:
+        ValueError: It has no such precision, the text is too short, or this machine does not
+            compute in it.
+    """
+    artefact = load_artefact(directory)
+    found, reference = (
+        session_of(directory / encode_variant(artefact, name).file, name)
+        for name in (precision, "fp32")
+    )
+    tokenizer = Tokenizer.from_json(artefact.tokenizer_json)
+    batches = batches_of(text, tokenizer, max_tokens=artefact.manifest["max_tokens"])
+    return compare(found, reference, batches)
 
 
 def _extend(
@@ -84,8 +99,8 @@ def _extend(
         file, files = _write(make(onnx.load(directory / source.file)), directory, precision)
     tokenizer = Tokenizer.from_json(artefact.tokenizer_json)
     batches = batches_of(text, tokenizer, max_tokens=artefact.manifest["max_tokens"])
-    session = _openvino(directory / file) if precision == "bf16" else open_session(directory / file)
-    found = compare(session, open_session(directory / source.file), batches)
+    session = session_of(directory / file, precision)
+    found = proven(session, open_session(directory / source.file), batches)
     tell(
         f"encode, {precision}: smallest cosine {min(found.cosine.values()):.5f}, likeliest token "
         f"the same at {found.top1:.2%}, {found.alone_against_batched:.1e} alone against batched"
@@ -126,14 +141,6 @@ def _write(model: ModelProto, directory: Path, precision: str) -> tuple[str, tup
         point_to_file(tensor, location=location, offset=place.offset, length=place.length)
     onnx.save(model, directory / file)
     return file, (WEIGHTS, name)
-
-
-def _openvino(path: Path) -> ort.InferenceSession:
-    """A session through OpenVINO's plugin, which must not fall back."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.add_provider_for_devices(openvino.devices(), openvino.OPTIONS)
-    return ort.InferenceSession(path, options)
 
 
 def _golden_off(artefact: Artefact, session: ort.InferenceSession) -> float:

@@ -12,16 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from model.encoder import Encoder
+from model.guesser import TOKENS_PER_BATCH, Guesser, guesser, judged
 from model.tokenizer import Tokenizer
 
 SEED, MASK_RATE, DRAWS = 20240, 0.15, 4
-TOKENS_PER_BATCH = 8192
-
-Predict = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.floating]]
 
 
 @dataclass(frozen=True)
@@ -45,37 +42,6 @@ class Score:
         return f"loss {self.loss:.4f} nats  {shares}  ({self.n_masked:,} tokens)"
 
 
-@dataclass(frozen=True)
-class Guesser:
-    """What can be scored, whatever computes it.
-
-    Attributes:
-        predict: Full rows of ids int64 [R,T] and positions int64 [N,2] (row, column) to logits or
-            log-probabilities [N,V].
-        max_tokens: Longest row.
-    """
-
-    predict: Predict
-    tokenizer: Tokenizer
-    max_tokens: int
-
-
-def guesser(encoder: Encoder, tokenizer: Tokenizer) -> Guesser:
-    """An encoder in evaluation mode, to be scored on the device it is on."""
-    device = encoder.head_bias.device
-
-    @torch.no_grad()
-    def predict(ids: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.floating]:
-        was_training = encoder.training
-        encoder.eval()
-        hidden = encoder(torch.from_numpy(ids).to(device))
-        logits = encoder.logits(hidden, torch.from_numpy(positions).to(device))
-        encoder.train(was_training)
-        return logits.float().cpu().numpy()
-
-    return Guesser(predict, tokenizer, encoder.config.max_tokens)
-
-
 def held_out_score(
     encoder: Encoder,
     ids: NDArray[np.int64],
@@ -97,8 +63,12 @@ def score(
     length: int,
     draws: int = DRAWS,
     max_windows: int | None = None,
+    tell: Callable[[int], None] = lambda done: None,
 ) -> Score:
     """Score `subject` on a held-out run of ids, in windows of `length` tokens of text.
+
+    Args:
+        tell: Is told how many more windows are scored, `draws` times each.
 
     Raises:
         ValueError: There is less text than one window, the encoder takes shorter rows, or the
@@ -121,6 +91,7 @@ def score(
             part = slice(start, start + n_rows)
             if mask[part].any():
                 totals += _sums(subject, windows[part], mask[part])
+            tell(len(windows[part]))
     loss, right, near = (totals / n_masked).tolist()
     return Score(loss, right, n_masked, near)
 
@@ -129,7 +100,7 @@ def score_by_length(
     subject: Guesser, ids: NDArray[np.int64], *, max_tokens: int = 65_536
 ) -> dict[int, Score]:
     """One draw of `score` at 4, 8, 16 … tokens and at the longest, on at most `max_tokens` each."""
-    longest = subject.max_tokens - subject.tokenizer.n_wrap
+    longest = subject.room
     lengths = sorted({4 << i for i in range(16) if 4 << i < longest} | {longest})
     return {
         length: score(subject, ids, length=length, draws=1, max_windows=max_tokens // length)
@@ -188,11 +159,6 @@ def _sums(
     ids[:, :n_prefix] = tokenizer.prefix
     ids[:, n_prefix + rows.shape[1] :] = tokenizer.suffix
     row, column = np.nonzero(mask)
-    logits = subject.predict(ids, np.stack([row, column + n_prefix], axis=1)).astype(np.float64)
-    logits[:, list(tokenizer.special_ids)] = -np.inf
-    top = logits.max(axis=1)
-    wanted = logits[np.arange(len(row)), rows[mask]]
-    losses = top + np.log(np.exp(logits - top[:, None]).sum(axis=1)) - wanted
-    right = logits.argmax(axis=1) == rows[mask]
-    near = (logits > wanted[:, None]).sum(axis=1) < 5
-    return np.array([losses.sum(), right.sum(), near.sum()])
+    positions = np.stack([row, column + n_prefix], axis=1)
+    losses, ranks = judged(subject, ids, positions, rows[mask])
+    return np.array([losses.sum(), (ranks == 0).sum(), (ranks < 5).sum()])

@@ -65,6 +65,15 @@ class Progress:
 
         return tell
 
+    def counting(self, what: str, total: int) -> Callable[[int], None]:
+        """What to tell of how many more are done."""
+        bar = self._bars.add_task(what, total=total, figures="")
+
+        def tell(done: int) -> None:
+            self._bars.update(bar, advance=done)
+
+        return tell
+
     def training(self, recipe: Recipe, *, board: Path | None) -> Callable[[int, Record], None]:
         """What to tell of a run's record.
 

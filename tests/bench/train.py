@@ -27,7 +27,8 @@ from model.checkpoint import FILE_NAME, load_checkpoint
 from model.config import PRESETS
 from model.corpus import Text, fetch, shipped
 from model.devices import Workers
-from model.evaluate import guesser, held_out_score, score
+from model.evaluate import held_out_score, score
+from model.guesser import guesser
 from model.mixers import MIXERS
 from model.streams import text_of_files
 from model.tokenizer import TRAINERS

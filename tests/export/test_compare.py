@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from export.compare import compare, main, table
-from export.score import load_subject
+from export.subject import load_subject
 from model.checkpoint import save_checkpoint
 from model.corpus import shipped
 from model.mixers import MIXERS

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from export.score import evaluate, load_subject, main
+from export.score import evaluate, main
+from export.subject import load_subject
 from model.checkpoint import save_checkpoint
 from model.corpus import shipped
 from model.evaluate import held_out_score
@@ -55,9 +56,12 @@ def test_the_command_prints_json_on_request(
 ) -> None:
     assert main([str(run_directory), "--data", str(data), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["length"] == 32
-    assert found["fixed"].keys() == {"loss", "accuracy", "n_masked", "top5"}
-    assert found["by_length"].keys() == {"4", "8", "16", "32"}
+    assert found.keys() == {"subject", "precision", "held_out"}
+    assert (found["subject"], found["precision"]) == ("run", "fp32")
+    held_out = found["held_out"]
+    assert held_out["length"] == 32
+    assert held_out["fixed"].keys() == {"loss", "accuracy", "n_masked", "top5"}
+    assert held_out["by_length"].keys() == {"4", "8", "16", "32"}
 
 
 @pytest.mark.parametrize("mixer", ["mhsa", "mlp_mixer"])
@@ -72,6 +76,101 @@ def test_an_artefact_scores_as_the_run_it_was_exported_from(
     # 1e-5 in a log-probability is what an export may differ by.
     assert of_exported.fixed.loss == pytest.approx(of_run.fixed.loss, abs=1e-4)
     assert of_exported.pseudo_perplexity == pytest.approx(of_run.pseudo_perplexity, rel=1e-3)
+
+
+@pytest.fixture
+def evaluation_files(tmp_path: Path) -> list[str]:
+    """The options that name a file of each kind; in a character model words are one letter."""
+    facts = [{"relation": "P", "subject": name, "object": "y"} for name in "abcdefgh"]
+    pair = {"uid": "set", "field": "syntax", "good": "to be", "bad": "be to"}
+    texts = {
+        "text": TEXT[:400],
+        "sts": "\t\t\t\t1\tto be\tor not\n\t\t\t\t2\tto be\tto do\n",
+        "cloze": "".join(f"{json.dumps(fact)}\n" for fact in facts),
+        "patterns": json.dumps({"P": ["[X] [Y].", "[Y] [X]"]}),
+        "capitals": "France\tP\nPeru\tLima\n",
+        "blimp": 3 * f"{json.dumps(pair)}\n",
+    }
+    options = []
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        options += [f"--{name}", str(tmp_path / name)]
+    return options
+
+
+def test_the_scores_asked_for_are_printed_and_no_other(
+    run_directory: Path, evaluation_files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(run_directory), *evaluation_files]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    text, sts, cloze, _, _, capitals, pairs, syntax = out.splitlines()
+    assert text.startswith("text, windows of 32: loss ")
+    assert sts.startswith("sts: Spearman (times 100) ")
+    assert cloze.startswith("cloze: top-1 ")
+    assert "(1 countries; left out: 1 of several tokens)" in capitals
+    assert pairs.startswith("minimal pairs: ")
+    assert syntax.split()[0] == "syntax"
+
+
+@pytest.mark.parametrize("mixer", ["mhsa", "mlp_mixer"])
+def test_an_artefact_has_every_score_that_its_run_has(
+    artefact_of: Callable[..., Path],
+    tmp_path: Path,
+    char_tokenizer: Tokenizer,
+    evaluation_files: list[str],
+    capsys: pytest.CaptureFixture[str],
+    mixer: str,
+) -> None:
+    run = tmp_path / "run"
+    checkpoint = tiny_checkpoint(mixer, char_tokenizer, n_layers=2)
+    save_checkpoint(run, encoder=checkpoint.encoder, tokenizer=char_tokenizer, summary={})
+    options = [*evaluation_files, "--pooling", "max", "--dimensions", "8", "--pairs-per-set", "2"]
+    found = []
+    for subject in (run, artefact_of(mixer)):
+        assert main([str(subject), *options, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    of_run, of_artefact = found
+    assert of_run.keys() == {
+        *("subject", "precision", "text", "sts", "cloze", "capitals", "blimp"),
+    }
+    assert of_run["blimp"]["n_pairs"] == 2
+    assert of_run["sts"][0]["by_dimensions"].keys() == {"8"}
+    # 1e-5 in a log-probability is what an export may differ by.
+    (text,), (exported,) = of_run["text"], of_artefact["text"]
+    assert exported["score"] == pytest.approx(text["score"], abs=1e-4)
+    for name in ("sts", "cloze", "capitals", "blimp"):
+        assert of_artefact[name] == of_run[name]
+
+
+def test_a_precision_is_scored_if_the_artefact_has_it(
+    artefact_of: Callable[..., Path], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artefact = str(artefact_of("mhsa"))
+    asked = ["--precision", "fp32", "--agreement", "--data", str(data), "--json"]
+    assert main([artefact, *asked]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["precision"] == "fp32"
+    assert found["agreement"]["top1"] == 1
+    assert found["agreement"]["cosine"]["pooled_mean"] == pytest.approx(1)
+    assert main([artefact, "--precision", "int8"]) == 2
+    assert "precision='int8'; tiny-char-mhsa has: fp32\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", [["--precision", "int8"], ["--agreement"]])
+def test_a_checkpoint_has_no_other_precision_to_score_or_to_agree_with(
+    run_directory: Path, data: Path, capsys: pytest.CaptureFixture[str], asked: list[str]
+) -> None:
+    assert main([str(run_directory), "--data", str(data), *asked]) == 2
+    assert "checkpoint is scored in fp32" in capsys.readouterr().err
+
+
+def test_facts_are_not_asked_without_phrasings(
+    run_directory: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([str(run_directory), "--cloze", str(data)])
+    assert "--cloze and --patterns go together" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from export.cli import main
 from export.parity import ParityError, open_session, run
 from export.quantize import quantised
 from export.variants import add_variant
+from export.variants import agreement as measured_agreement
 from model.corpus import shipped
 from service.models import BUNDLED, Work, load_model
 
@@ -56,6 +57,8 @@ def test_a_precision_is_added_with_its_agreement_and_its_own_weights(
         agreement = loaded.manifest["agreement"][precision]
         assert agreement["cosine"]["pooled_mean"] >= 0.999
         assert agreement["top1"] >= 0.97
+        anew = measured_agreement(extended(mixer), precision, text=TEXT)
+        assert (anew.cosine, anew.top1) == (agreement["cosine"], agreement["top1"])
         assert found[precision].files == (WEIGHTS, f"weights.{precision}.safetensors")
         assert 0 < found[precision].alone_against_batched < 1
         assert found[precision].tolerance > max(found[precision].parity.values())

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,14 +12,13 @@ from numpy.typing import NDArray
 from model.corpus import shipped
 from model.encoder import Encoder
 from model.evaluate import (
-    Guesser,
     Score,
-    guesser,
     held_out_score,
     pseudo_perplexity,
     score_by_length,
 )
 from model.evaluate import score as evaluated
+from model.guesser import guesser
 from model.mixers import MIXERS
 from model.tokenizer import TRAINERS, Tokenizer
 from tests.conftest import random_encoder
@@ -77,7 +77,8 @@ def test_the_ends_of_lines_in_a_text_are_shown_and_not_scored(
         seen.append(ids[:, 1:-1])
         return np.zeros((len(positions), tokenizer.vocab_size))
 
-    evaluated(Guesser(predict, tokenizer, 99), text_ids(tokenizer), length=LENGTH, draws=1)
+    subject = replace(guesser(encoder_for(tokenizer), tokenizer), predict=predict)
+    evaluated(subject, text_ids(tokenizer), length=LENGTH, draws=1)
     (shown,) = seen
     assert (np.isin(shown.flatten(), tokenizer.suffix) == ends).all()
 
