@@ -5,7 +5,7 @@ import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -16,26 +16,29 @@ from typing import Any
 import torch
 
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.config import PRESETS, SIZES, recipe_from_json
-from model.corpus import REMOTES, Text, fetch, shipped
+from model.config import PRESETS, recipe_from_json
+from model.corpus import Text, fetch, shipped
 from model.demo_corpus import built
-from model.devices import DEVICES, Workers, workers
-from model.feedforward import FEEDFORWARDS
-from model.layers import NORMS
-from model.mixers import MIXERS
-from model.optimizer import OPTIMIZERS
+from model.devices import Workers, workers
+from model.embedding import SECOND_STAGE, EmbedRecipe, SentenceLoss
+from model.guesser import guesser
+from model.lesson import lesson
+from model.options import parser
+from model.pairs import pairs_of_file
 from model.progress import Progress
 from model.report import Record
+from model.similarity import pairs_of, similarity
 from model.sources import MIXES
 from model.streams import dataset, sampled, text_of_files
 from model.tokenizer import TRAINERS, Tokenizer, train_wordpiece
 from model.tokens import tokenised
-from model.train import Run, train
+from model.train import Likeness, Run, train
 
 # A vocabulary is much the same from a part of a long text.
 CHARACTERS_FOR_A_VOCABULARY = 64_000_000
-# What a checkpoint says of where its text came from, and `--resume` takes from there.
+# What a checkpoint says of where its text and lessons came from, and `--resume` takes from there.
 SOURCE = ("text", "corpus", "dataset", "column", "split")
+LESSONS = ("teacher", "pairs", "sts")
 RECIPE = (
     *("tokenizer", "vocab_size", "row_lengths", "line_start_share", "batch_tokens", "accumulate"),
     *("steps", "seconds"),
@@ -46,7 +49,7 @@ RECIPE = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Train; 0 if the run ended as planned, 130 if interrupted, 2 if it could not go on."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
     try:
         with workers(options.device) as here, _stop_at_a_signal() as stop:
@@ -59,8 +62,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _train(options: argparse.Namespace, here: Workers, stop: Event) -> int:
     checkpoint = load_checkpoint(options.resume) if options.resume else None
     with Progress(shown=here.first) as progress:
-        run = _resumed(options, checkpoint) if checkpoint else _run(options)
-        out = _out(options)
+        if checkpoint:
+            run = _resumed(options, checkpoint, progress)
+        elif options.stage == "embed":
+            run = _second_stage(options, progress)
+        else:
+            run = _run(options)
+        out, sts = _out(options), run.source.get("sts")
         # One process tokenises; the others find it done.
         if not here.first:
             here.wait()
@@ -74,6 +82,7 @@ def _train(options: argparse.Namespace, here: Workers, stop: Event) -> int:
             resume=checkpoint,
             workers=here,
             tokens=tokens,
+            likeness=_likeness(Path(sts), run.tokenizer) if sts else None,
             tell=progress.training(
                 run.recipe, board=out / "tensorboard" if options.board else None
             ),
@@ -84,9 +93,17 @@ def _train(options: argparse.Namespace, here: Workers, stop: Event) -> int:
     return 130 if stop.is_set() else 0
 
 
+def _likeness(path: Path, tokenizer: Tokenizer) -> Likeness:
+    """Scores an encoder's vectors on the pairs of a file."""
+    pairs = pairs_of(path)
+    return lambda encoder: similarity(guesser(encoder, tokenizer), path.name, pairs).spearman
+
+
 def _say_the_end(record: Record, out: Path, *, interrupted: bool) -> None:
     step, score = record.held_out[-1]
     print(f"step {step}: held-out {score}")  # noqa: T201 the command's output
+    for at, likeness in record.likeness[-1:]:
+        print(f"step {at}: Spearman (times 100) {likeness:.1f}")  # noqa: T201 likewise
     then = (
         f"go on with: maskwright-train --resume {out}"
         if interrupted
@@ -117,15 +134,15 @@ def _out(options: argparse.Namespace) -> Path:
     if options.resume:
         path: Path = options.resume
         return path if path.is_dir() else path.parent
-    return options.out or Path("runs") / f"{options.preset}-{options.mixer}"
+    name = f"{options.preset}-{options.mixer}"
+    if options.stage == "embed":
+        name = f"{options.start.resolve().name}-embed"
+    return options.out or Path("runs") / name
 
 
 def _run(options: argparse.Namespace) -> Run:
     preset = PRESETS[options.preset]
-    given = _given(options, *RECIPE)
-    if "row_lengths" in given:
-        given["row_lengths"] = tuple(given["row_lengths"])
-    recipe = dataclasses.replace(preset.recipe, **given)
+    recipe = dataclasses.replace(preset.recipe, **_recipe_given(options))
     corpus = _text(options)
     tokenizer = _vocabulary(corpus, recipe.tokenizer, recipe.vocab_size)
     config = dataclasses.replace(preset, recipe=recipe).encoder_config(
@@ -146,21 +163,76 @@ def _run(options: argparse.Namespace) -> Run:
     )
 
 
-def _resumed(options: argparse.Namespace, checkpoint: Checkpoint) -> Run:
+def _second_stage(options: argparse.Namespace, progress: Progress) -> Run:
+    """A run that begins with the weights of another, and learns vectors of sentences as well."""
+    if options.start is None:
+        raise ValueError("--stage embed goes on from a run: name it with --from")
+    start = load_checkpoint(options.start)
+    summary = start.summary
+    recipe = recipe_from_json(summary["recipe"])
+    recipe = dataclasses.replace(recipe, **SECOND_STAGE | _recipe_given(options))
+    text = _given(options, *SOURCE) or summary.get("source", {})
+    source = {name: _plain(text[name]) for name in SOURCE if text.get(name)}
+    source |= {name: _plain(value) for name, value in _given(options, *LESSONS).items()}
+    told = ("step", "held_out", "cost")
+    first_stage: dict[str, Any] = {name: summary[name] for name in told if name in summary}
+    run = Run(
+        config=start.config,
+        recipe=recipe,
+        corpus=_text_of(source),
+        tokenizer=start.tokenizer,
+        seed=options.seed,
+        source=source,
+        start=start,
+    )
+    embed = EmbedRecipe(**_given(options, "n_sentences", "batch_sentences", "weight"))
+    return _with_lessons(run, embed, start, progress, first_stage=first_stage)
+
+
+def _resumed(options: argparse.Namespace, checkpoint: Checkpoint, progress: Progress) -> Run:
     """The run that a checkpoint is of; its text is found where it was, unless another is named."""
     summary = checkpoint.summary
-    given = {name: _plain(value) for name, value in _given(options, *SOURCE).items()}
-    source = given or summary.get("source", {})
-    found = argparse.Namespace(**{name: source.get(name) for name in SOURCE})
-    found.text = [Path(path) for path in found.text or []]
-    return Run(
+    source = summary.get("source", {})
+    if given := _given(options, *SOURCE):
+        source = {name: source[name] for name in LESSONS if name in source}
+        source |= {name: _plain(value) for name, value in given.items()}
+    source |= {name: _plain(value) for name, value in _given(options, *LESSONS).items()}
+    run = Run(
         config=checkpoint.config,
         recipe=recipe_from_json(summary["recipe"]),
-        corpus=_text(found),
+        corpus=_text_of(source),
         tokenizer=checkpoint.tokenizer,
         seed=summary["seed"],
         source=source,
     )
+    if (embed := summary.get("embed")) is None or checkpoint.record is None:
+        return run
+    recipe = EmbedRecipe(**{f.name: embed[f.name] for f in dataclasses.fields(EmbedRecipe)})
+    return _with_lessons(run, recipe, checkpoint, progress, first_stage=embed["first_stage"])
+
+
+def _with_lessons(
+    run: Run,
+    recipe: EmbedRecipe,
+    checkpoint: Checkpoint,
+    progress: Progress,
+    *,
+    first_stage: dict[str, Any],
+) -> Run:
+    """The run with the sentence loss that its source and recipe describe."""
+    teacher, pairs = run.source.get("teacher"), run.source.get("pairs")
+    sentences = SentenceLoss(
+        recipe,
+        encoder=checkpoint.encoder,
+        tokenizer=run.tokenizer,
+        seed=run.seed,
+        lesson=lesson(run.corpus, teacher, n_sentences=recipe.n_sentences, tell=progress.teaching())
+        if teacher
+        else None,
+        pairs=pairs_of_file(Path(pairs)) if pairs else None,
+        first_stage=first_stage,
+    )
+    return dataclasses.replace(run, sentences=sentences)
 
 
 def _vocabulary(text: Text, kind: str, size: int) -> Tokenizer:
@@ -185,6 +257,19 @@ def _text(options: argparse.Namespace) -> Text:
     return fetch(options.corpus) if options.corpus else shipped()
 
 
+def _text_of(source: Mapping[str, Any]) -> Text:
+    found = argparse.Namespace(**{name: source.get(name) for name in SOURCE})
+    found.text = [Path(path) for path in found.text or []]
+    return _text(found)
+
+
+def _recipe_given(options: argparse.Namespace) -> dict[str, Any]:
+    given = _given(options, *RECIPE)
+    if "row_lengths" in given:
+        given["row_lengths"] = tuple(given["row_lengths"])
+    return given
+
+
 def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Those of the options that were given: they go before the preset's."""
     found = {name: getattr(options, name) for name in names}
@@ -192,62 +277,9 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return [str(path.resolve()) for path in value] if isinstance(value, list) else value
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="maskwright-train",
-        description="Train a masked-language-model encoder. Leaves a checkpoint, report.json, "
-        "loss.png and a model card; Ctrl-C ends early, leaves the same, and --resume goes on. On "
-        "several GPUs or processes: torchrun --nproc-per-node N -m model.cli …",
-    )
-    parser.add_argument("--preset", choices=PRESETS, default="shakespeare")
-    parser.add_argument("--mixer", choices=MIXERS, default="mhsa")
-    parser.add_argument("--out", type=Path, help="directory (runs/PRESET-MIXER)")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with an unfinished run")
-    parser.add_argument("--seed", type=int, default=0, help="same seed, same losses (0)")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads (every core)")
-    parser.add_argument("--device", choices=DEVICES, default="auto", help="auto: CUDA if there is")
-    parser.add_argument("--tensorboard", dest="board", action="store_true", help="write its logs")
-    text = parser.add_argument_group("text (default: the plays of Shakespeare that ship)")
-    text.add_argument("--text", type=Path, nargs="+", metavar="FILE", help="UTF-8 text, .xz too")
-    text.add_argument(
-        "--corpus",
-        choices=(*MIXES, *REMOTES),
-        help="one that maskwright-corpus built, or a download",
-    )
-    text.add_argument("--dataset", metavar="NAME[:CONFIG]", help="Hugging Face data set, or a file")
-    text.add_argument("--column", help="the data set's column of text (text)")
-    text.add_argument("--split", help="the data set's split (train)")
-    text.add_argument("--tokenizer", choices=TRAINERS)
-    text.add_argument("--vocab-size", type=int, help="ids of a bpe or wordpiece vocabulary")
-    model = parser.add_argument_group("encoder (other than the preset's)")
-    model.add_argument("--size", choices=SIZES, help="width, depth and heads")
-    model.add_argument("--activation", choices=FEEDFORWARDS)
-    model.add_argument("--norm", choices=NORMS)
-    model.add_argument("--dropout", type=float, help="share dropped")
-    recipe = parser.add_argument_group("recipe (other than the preset's)")
-    recipe.add_argument("--steps", type=int, help="optimizer steps")
-    recipe.add_argument("--seconds", type=float, help="training time instead of steps")
-    recipe.add_argument("--optimizer", choices=OPTIMIZERS)
-    recipe.add_argument("--lr", type=float, help="peak rate of AdamW or Adam")
-    recipe.add_argument("--muon-lr", type=float, help="peak rate of Muon")
-    recipe.add_argument("--warmup-steps", type=int)
-    recipe.add_argument("--mask-rate", type=float, help="share of tokens that are predicted")
-    recipe.add_argument("--row-lengths", type=int, nargs="+", metavar="N", help="tokens in a row")
-    recipe.add_argument(
-        "--line-start-share", type=float, help="share of rows that begin where a line does"
-    )
-    recipe.add_argument("--batch-tokens", type=int, help="tokens in a step")
-    recipe.add_argument("--accumulate", type=int, metavar="N", help="parts a step is computed in")
-    recipe.add_argument("--precision", choices=("auto", "fp32", "bf16"))
-    recipe.add_argument("--compile", choices=("auto", "on", "off"), help="compile the blocks")
-    recipe.add_argument("--eval-length", type=int, help="tokens in a held-out window")
-    recipe.add_argument("--eval-every", type=int, metavar="STEPS")
-    recipe.add_argument("--checkpoint-every", type=int, metavar="STEPS")
-    recipe.add_argument("--log-every", type=int, metavar="STEPS")
-    return parser
+    if isinstance(value, Path):
+        return str(value.resolve())
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

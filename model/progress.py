@@ -74,6 +74,16 @@ class Progress:
 
         return tell
 
+    def teaching(self) -> Callable[[int, int], None]:
+        """What to tell of sentences whose vectors are at hand, of how many."""
+        bar = self._bars.add_task("teacher's vectors", total=None, figures="")
+
+        def tell(n_done: int, n_sentences: int) -> None:
+            figures = f"{n_done:,} of {n_sentences:,} sentences"
+            self._bars.update(bar, completed=n_done, total=n_sentences, figures=figures)
+
+        return tell
+
     def training(self, recipe: Recipe, *, board: Path | None) -> Callable[[int, Record], None]:
         """What to tell of a run's record.
 
@@ -93,15 +103,18 @@ class Progress:
             figures = f"step {step:,}  loss {loss:.3f}  {speed}"
             self._bars.update(bar, completed=done, figures=figures)
             # A resumed run's record holds scores that were shown when they were made.
-            told = step - recipe.log_every if told is None else told
+            # What a second stage starts with is scored at step 0.
+            told = (step - recipe.log_every or -1) if told is None else told
+            likeness = dict(record.likeness)
             scored = [
                 (at, score, text)
                 for (at, score), (_, text) in zip(record.held_out, record.samples, strict=True)
                 if at > told
             ]
             for at, score, text in scored:
+                alike = f", Spearman (times 100) {likeness[at]:.1f}" if at in likeness else ""
                 self._console.print(
-                    f"step {at}: training loss {loss:.3f}, held-out {score}, {speed}",
+                    f"step {at}: training loss {loss:.3f}, held-out {score}{alike}, {speed}",
                     soft_wrap=True,
                 )
                 self._console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)

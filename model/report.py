@@ -20,17 +20,23 @@ class Record:
         train: (step, mean training loss since the last point), in nats.
         held_out: (step, score on the first held-out windows); the last one is on all of them.
         samples: (step, a held-out window with its masks filled in; see `model.samples`).
+        sentences: (step, mean sentence loss since the last point), of the stage of embeddings.
+        likeness: (step, Spearman's correlation times 100 of sentence vectors), of that stage.
         n_tokens: Tokens trained on.
         step_seconds: Time spent in steps; evaluations and checkpoints come on top.
         recent: Sum of the losses since the last point of `train`.
+        recent_sentences: The same of `sentences`.
     """
 
     train: list[tuple[int, float]] = field(default_factory=list)
     held_out: list[tuple[int, Score]] = field(default_factory=list)
     samples: list[tuple[int, str]] = field(default_factory=list)
+    sentences: list[tuple[int, float]] = field(default_factory=list)
+    likeness: list[tuple[int, float]] = field(default_factory=list)
     n_tokens: int = 0
     step_seconds: float = 0.0
     recent: float = 0.0
+    recent_sentences: float = 0.0
     _wall_before: float = 0.0
     _cpu_before: float = 0.0
     _wall_start: float = field(default_factory=time.perf_counter)
@@ -67,9 +73,12 @@ class Record:
             "train": [*self.train],
             "held_out": [(step, dataclasses.asdict(score)) for step, score in self.held_out],
             "samples": [*self.samples],
+            "sentences": [*self.sentences],
+            "likeness": [*self.likeness],
             "n_tokens": self.n_tokens,
             "step_seconds": self.step_seconds,
             "recent": self.recent,
+            "recent_sentences": self.recent_sentences,
             "_wall_before": self.wall_seconds,
             "_cpu_before": self.cpu_seconds,
         }
@@ -81,6 +90,8 @@ class Record:
             "train": [(step, loss) for step, loss in fields["train"]],
             "held_out": [(step, Score(**score)) for step, score in fields["held_out"]],
             "samples": [(step, text) for step, text in fields["samples"]],
+            "sentences": [(step, loss) for step, loss in fields.get("sentences", [])],
+            "likeness": [(step, found) for step, found in fields.get("likeness", [])],
         }
         return cls(**fields | curves)
 
@@ -92,6 +103,10 @@ def write_report(directory: Path, record: Record, summary: dict[str, Any]) -> No
         "held_out_curve": [(step, dataclasses.asdict(score)) for step, score in record.held_out],
         "samples": record.samples,
     }
+    if record.sentences:
+        report["sentence_curve"] = record.sentences
+    if record.likeness:
+        report["likeness_curve"] = record.likeness
     write_atomically(directory / "report.json", (json.dumps(report, indent=1) + "\n").encode())
     plot_losses(directory / "loss.png", record, title=str(directory.name))
 

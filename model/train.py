@@ -17,6 +17,7 @@ from model.checkpoint import FILE_NAME, Checkpoint, save_checkpoint
 from model.config import EncoderConfig, Recipe, check_choice, recipe_from_json, to_json
 from model.corpus import Text
 from model.devices import Workers, cast, seed_step, settled, uncompiled
+from model.embedding import SentenceLoss
 from model.encoder import Encoder, n_parameters
 from model.evaluate import DRAWS, Score, held_out_score, windows_of
 from model.files import write_atomically
@@ -31,6 +32,7 @@ from model.tokens import Tokens, tokenised
 WINDOWS_ON_THE_WAY = 256
 
 Tell = Callable[[int, Record], None]
+Likeness = Callable[[Encoder], float]
 
 
 class Diverged(ValueError):
@@ -43,6 +45,8 @@ class Run:
 
     Attributes:
         source: Where the text came from, as the command was told; for `--resume`.
+        start: The checkpoint whose weights it begins with.
+        sentences: The loss that is taken beside the masked one, in the stage of embeddings.
     """
 
     config: EncoderConfig
@@ -51,10 +55,13 @@ class Run:
     tokenizer: Tokenizer
     seed: int = 0
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
+    start: Checkpoint | None = None
+    sentences: SentenceLoss | None = None
 
     def summary(self, encoder: Encoder, *, step: int) -> dict[str, Any]:
         """What a checkpoint, a report and a model card say of the run."""
         corpus = self.corpus
+        stage = {} if self.sentences is None else {"embed": self.sentences.summary()}
         return {
             "step": step,
             "seed": self.seed,
@@ -68,7 +75,7 @@ class Run:
                 "licence": corpus.licence,
             },
             "source": self.source,
-        }
+        } | stage
 
 
 def train(
@@ -78,6 +85,7 @@ def train(
     resume: Checkpoint | None = None,
     workers: Workers | None = None,
     tokens: Tokens | None = None,
+    likeness: Likeness | None = None,
     tell: Tell = lambda step, record: None,
     stop: Event | None = None,
 ) -> Record:
@@ -87,6 +95,7 @@ def train(
         resume: An unfinished run's checkpoint, to go on from as if it had not been interrupted.
         workers: This process among those that train together.
         tokens: The training text, where it is already tokenised.
+        likeness: Scores the encoder's sentence vectors wherever the masked loss is scored.
         tell: Is told every `log_every` steps.
         stop: Once set, the run ends after the step at hand and leaves the same files; its
             checkpoint can be resumed.
@@ -96,9 +105,11 @@ def train(
         Diverged: The loss is no number any more.
         OSError: A checkpoint cannot be written; the one before it is whole.
     """
-    training = Training(run, out, workers=workers or Workers(), tokens=tokens)
+    training = Training(run, out, workers=workers or Workers(), tokens=tokens, likeness=likeness)
     if resume is not None:
         training.restore(resume)
+    elif run.start is not None:
+        training.look_at_the_start()
     while training.take_step(stopped=stop is not None and stop.is_set()):
         training.look(tell)
     training.finish()
@@ -108,12 +119,22 @@ def train(
 class Training:
     """The state of a run between its steps."""
 
-    def __init__(self, run: Run, out: Path, *, workers: Workers, tokens: Tokens | None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        out: Path,
+        *,
+        workers: Workers,
+        tokens: Tokens | None,
+        likeness: Likeness | None = None,
+    ) -> None:
         recipe = settled(run.recipe, workers.device)
         self.run, self.out, self.workers = dataclasses.replace(run, recipe=recipe), out, workers
         check_choice("optimizer", recipe.optimizer, OPTIMIZERS)
         if run.seed < 0:
             raise ValueError(f"seed={run.seed}; at least 0")
+        if run.sentences is not None and workers.n > 1:
+            raise ValueError(f"{workers.n} processes; sentence vectors are trained by one")
         n_rows = recipe.batch_tokens // max(recipe.row_lengths)
         if max(1, n_rows) < workers.n * recipe.accumulate:
             raise ValueError(
@@ -122,6 +143,9 @@ class Training:
             )
         torch.manual_seed(run.seed)
         self.encoder = Encoder(run.config).to(workers.device)
+        if run.start is not None:
+            self.encoder.load_state_dict(run.start.encoder.state_dict())
+        self._likeness = likeness
         self.held_out_ids = run.tokenizer.encode_corpus(run.corpus.held_out())
         # What the last step could not score is refused before the first.
         windows = windows_of(
@@ -195,13 +219,19 @@ class Training:
             return False
         batch = self.sampler.draw(self.step)
         seed_step(self.run.seed, self.step, workers.rank)
-        loss = self._gradients(batch)
+        loss, beside = self._gradients(batch), 0.0
+        if self.run.sentences is not None:
+            with cast(recipe, workers.device):
+                beside = self.run.sentences.gradients(self.encoder, self.step)
         norm = torch.nn.utils.clip_grad_norm_(self.encoder.parameters(), recipe.clip)
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise Diverged(self._divergence(loss, float(norm), rows=tuple(batch.ids.shape)))
+        if not (math.isfinite(loss + beside) and math.isfinite(norm)):
+            raise Diverged(
+                self._divergence(loss + beside, float(norm), rows=tuple(batch.ids.shape))
+            )
         self.optimizers.step(self.step, used=self._used)
         self.step += 1
         self.record.recent += loss
+        self.record.recent_sentences += beside
         self.record.n_tokens += batch.ids.numel()
         self.record.step_seconds += perf_counter() - start
         return True
@@ -240,12 +270,20 @@ class Training:
         if step % recipe.log_every == 0:
             self.record.train.append((step, self.record.recent / recipe.log_every))
             self.record.recent = 0.0
+            if self.run.sentences is not None:
+                mean = self.record.recent_sentences / recipe.log_every
+                self.record.sentences.append((step, mean))
+                self.record.recent_sentences = 0.0
         if step % recipe.eval_every == 0 and not self.finished:
             self._score(draws=1, max_windows=WINDOWS_ON_THE_WAY)
         if step % recipe.checkpoint_every == 0 and not self.finished:
             self.save()
         if step % recipe.log_every == 0 and self.workers.first:
             tell(step, self.record)
+
+    def look_at_the_start(self) -> None:
+        """Score the weights that a second stage begins with."""
+        self._score(draws=1, max_windows=WINDOWS_ON_THE_WAY)
 
     def _score(self, **limits: int) -> Score:
         if not self.workers.first:
@@ -260,6 +298,8 @@ class Training:
                 **limits,
             )
             sample = filled(self.encoder, self._sample, tokenizer=run.tokenizer)
+            if self._likeness is not None:
+                self.record.likeness.append((self.step, self._likeness(self.encoder)))
         self.record.held_out.append((self.step, found))
         self.record.samples.append((self.step, sample))
         return found

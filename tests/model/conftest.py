@@ -5,9 +5,12 @@ import io
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
+from tokenizers import Tokenizer as Backend
 
 from model.config import PRESETS
 from model.corpus import Corpus, shipped
@@ -34,6 +37,33 @@ def tokenizers(char_tokenizer: Tokenizer) -> dict[str, Tokenizer]:
     texts = [shipped().text[:60_000]]
     trained = {name: train(texts, vocab_size=400) for name, train in TRAINERS.items()}
     return trained | {"char": char_tokenizer}
+
+
+@pytest.fixture(scope="session")
+def tiny_teacher(
+    tokenizers: dict[str, Tokenizer], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The directory of a sentence encoder with random weights, as the library of others saves it.
+
+    Tests must not write to it.
+    """
+    from transformers import BertConfig, BertModel  # seconds to import
+
+    directory = tmp_path_factory.mktemp("teacher")
+    backend = Backend.from_str(tokenizers["wordpiece"].to_json())
+    config = BertConfig(
+        vocab_size=backend.get_vocab_size(),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=64,
+        initializer_range=0.5,
+    )
+    torch.manual_seed(0)
+    BertModel(config).save_pretrained(directory)
+    backend.save(str(directory / "tokenizer.json"))
+    return directory
 
 
 @pytest.fixture
