@@ -85,7 +85,7 @@ class Teacher:
             raise ValueError(
                 "a teacher needs the transformers library: pip install 'maskwright[teacher]'"
             ) from None
-        logging.disable_progress_bar()
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
             self._tokenizer = Backend.from_file(str(directory / "tokenizer.json"))
             model: Any = AutoModel.from_pretrained(str(directory), local_files_only=True)

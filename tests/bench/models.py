@@ -35,6 +35,7 @@ MODELS = {
     "mixer-8k": ("mlp_mixer", "wordpiece", 8192),
 }
 CARRYING = ("mhsa-8k", "mixer-30k")  # the bars are theirs
+ALIKE = ("mhsa-8k", "mixer-8k")  # in all but the mixer
 
 
 def artefact(name: str) -> Path:

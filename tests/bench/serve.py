@@ -23,7 +23,7 @@ from service.load import Load
 from service.workload import Sample, from_file, masked, passages
 from tests.bench import serve_report
 from tests.bench.expected import TOLERANCE, Expected
-from tests.bench.models import CARRYING, HOME, MODELS, artefact
+from tests.bench.models import ALIKE, CARRYING, HOME, MODELS, artefact
 from tests.bench.servers import ours, plain, resident_bytes, window
 
 ROUTES = ("/fill-mask", "/embed")
@@ -110,11 +110,8 @@ class Bench:
         found: dict[str, dict[str, list[float]]] = {route: {} for route in ROUTES}
         for _ in range(self.rounds):
             for route in ROUTES:
-                command = [sys.executable, "-m", "tests.bench.loop", str(self.path), "--seed", "1"]
-                command += ["--route", route, "--precision", precision]
-                command += ["--seconds", str(self.seconds)]
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
-                for way, tokens_s in json.loads(done.stdout).items():
+                ways = ("one", "sorted", "window")
+                for way, tokens_s in loop(self.path, route, ways, precision, self.seconds).items():
                     found[route].setdefault(way, []).append(tokens_s)
         return {r: {way: median(each) for way, each in ways.items()} for r, ways in found.items()}
 
@@ -176,6 +173,27 @@ class Bench:
         return resident_bytes(pid)
 
 
+def loop(
+    path: Path, route: str, ways: Sequence[str], precision: str, seconds: float
+) -> dict[str, float]:
+    """Tokens a second of ONNX Runtime alone, by way."""
+    command = [sys.executable, "-m", "tests.bench.loop", str(path), "--seed", "1", "--route", route]
+    command += ["--precision", precision, "--seconds", str(seconds), "--ways", *ways]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def mixers(seconds: float, rounds: int) -> Figures:
+    """Both mixers at one size and vocabulary on rows of 128 tokens, in turns."""
+    found: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for name in ALIKE:
+            tokens_s = loop(artefact(name), "/embed", ["long"], "fp32", seconds)["long"]
+            found.setdefault(name, []).append(tokens_s)
+    return {name: median(each) for name, each in found.items()}
+
+
 def _medians(loads: Sequence[Load]) -> Figures:
     return {
         "tokens_s": median(load.n_tokens / load.seconds for load in loads),
@@ -200,11 +218,17 @@ def measure(name: str, options: argparse.Namespace, results: Path) -> list[str]:
             figures["int8"] = bench.named("int8", (32, 128))
             figures["loops_int8"] = bench.loops("int8")
     figures["wrong"] = bench.wrong
+    keep(results, name, figures)
+    return bench.wrong
+
+
+def keep(results: Path, name: str, figures: Figures) -> None:
+    """Add figures to those of other runs, and write the page anew."""
     found = json.loads(results.read_text()) if results.exists() else {}
     found[name] = figures
     found["machine"] = f"{platform.processor() or platform.machine()}, {_cpu()}"
     results.write_text(json.dumps(found, indent=1))
-    return bench.wrong
+    serve_report.write(found)
 
 
 def _cpu() -> str:
@@ -242,7 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{name} is not there: make bench-models", flush=True)
                 continue
             wrong += measure(name, options, results)
-            serve_report.write(json.loads(results.read_text()))
+        if not options.models and all(artefact(name).exists() for name in ALIKE):
+            keep(results, "mixers", mixers(options.seconds, options.rounds))
     for line in sorted(set(wrong)):
         print(f"{line} ({wrong.count(line)} times)", file=sys.stderr)
     return 1 if wrong else 0
