@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from export.score import evaluate, main
 from export.subject import load_subject
 from model.checkpoint import save_checkpoint
+from model.cleaning import is_held_out
 from model.corpus import shipped
 from model.evaluate import held_out_score
 from model.tokenizer import Tokenizer
@@ -195,3 +198,30 @@ def test_a_run_on_another_text_is_not_scored_on_the_shipped_one(
     assert main([str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert "run was trained on diary.txt; give its text with --data" in said
+
+
+def test_a_run_on_a_corpus_of_packages_is_scored_on_what_its_build_holds_out(
+    tmp_path: Path,
+    char_tokenizer: Tokenizer,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    corpus = {"name": "demo without wiki", "sha256": "0" * 64}
+    run_of("mhsa", char_tokenizer, tmp_path / "run", corpus=corpus)
+    assert main([str(tmp_path / "run")]) == 2
+    assert "first: maskwright-corpus build demo" in capsys.readouterr().err
+    words = ["".join(letters) for letters in product("abcdefgh", repeat=4)]  # digits are unknown
+    lines = [f"{word} is one of many lines that are long enough" for word in words]
+    place = tmp_path / "maskwright/corpora/demo"
+    place.mkdir(parents=True)
+    (place / "wiki.txt").write_text("".join(f"{line}\n" for line in lines))
+    index = {"name": "demo", "missing": [], "sources": [{"name": "wiki", "licence": "none"}]}
+    (place / "corpus.json").write_text(json.dumps(index))
+    held_out = [line for line in lines if is_held_out(line)]
+    assert main([str(tmp_path / "run"), "--draws", "1", "--length", "8", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["held_out"]["fixed"]
+    n_windows = sum(len(line) + 1 for line in held_out) // 8
+    assert (
+        found["n_masked"] == (np.random.default_rng(20240).random((1, n_windows, 8)) < 0.15).sum()
+    )

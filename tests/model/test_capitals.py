@@ -26,6 +26,14 @@ def test_ranks_are_among_all_tokens_and_of_several_capitals_the_likeliest_counts
     assert found.n_several_tokens == 1
 
 
+@pytest.mark.parametrize(("n_before", "top5"), [(4, 1), (5, 0)])
+def test_the_first_five_are_five(n_before: int, top5: int) -> None:
+    guesses = [*["paris", "sucre", "lapaz", "peru", "mali"][:n_before], "lima"]
+    known = [f"the capital of peru is {guess} ." for guess in guesses]
+    found = capitals(knowing(tokenizer_of(WORDS), known), {"Peru": ["Lima"]})
+    assert (found.ranks["Peru"], found.top5) == (n_before + 1, top5)
+
+
 def test_one_that_knows_nothing_has_none_among_the_first() -> None:
     found = capitals(knowing(tokenizer_of(WORDS), []), {"Peru": ["Lima"]})
     assert (found.top1, found.top5) == (0, 0)
