@@ -52,6 +52,13 @@ def training_rows(training: Mapping[str, Any]) -> list[str]:
         f"| corpus | {training['corpus']['name']}, sha256 {training['corpus']['sha256'][:12]}… |",
         f"| steps | {training['step']:,} of {training['recipe']['batch_tokens']:,} tokens |",
     ]
+    if embed := training.get("embed"):
+        lessons = [embed[kind]["name"] for kind in ("teacher", "pairs") if kind in embed]
+        before = embed["first_stage"].get("step", 0)
+        rows.append(
+            f"| stage | the second, for vectors of sentences, from {' and '.join(lessons)}; "
+            f"{before:,} steps went before |"
+        )
     if cost := training.get("cost"):
         rows.append(f"| cost | {cost['cpu_seconds']:,.0f} CPU-seconds |")
     if score := training.get("held_out"):

@@ -30,6 +30,7 @@ from model.report import Record
 from model.similarity import pairs_of, similarity
 from model.sources import MIXES
 from model.streams import dataset, sampled, text_of_files
+from model.teacher import TEACHERS
 from model.tokenizer import TRAINERS, Tokenizer, train_wordpiece
 from model.tokens import tokenised
 from model.train import Likeness, Run, train
@@ -39,6 +40,7 @@ CHARACTERS_FOR_A_VOCABULARY = 64_000_000
 # What a checkpoint says of where its text and lessons came from, and `--resume` takes from there.
 SOURCE = ("text", "corpus", "dataset", "column", "split")
 LESSONS = ("teacher", "pairs", "sts")
+KEPT = ("tokenizer", "vocab_size", "size", "activation", "norm", "dropout")  # by the second stage
 RECIPE = (
     *("tokenizer", "vocab_size", "row_lengths", "line_start_share", "batch_tokens", "accumulate"),
     *("steps", "seconds"),
@@ -93,12 +95,6 @@ def _train(options: argparse.Namespace, here: Workers, stop: Event) -> int:
     return 130 if stop.is_set() else 0
 
 
-def _likeness(path: Path, tokenizer: Tokenizer) -> Likeness:
-    """Scores an encoder's vectors on the pairs of a file."""
-    pairs = pairs_of(path)
-    return lambda encoder: similarity(guesser(encoder, tokenizer), path.name, pairs).spearman
-
-
 def _say_the_end(record: Record, out: Path, *, interrupted: bool) -> None:
     step, score = record.held_out[-1]
     print(f"step {step}: held-out {score}")  # noqa: T201 the command's output
@@ -141,6 +137,8 @@ def _out(options: argparse.Namespace) -> Path:
 
 
 def _run(options: argparse.Namespace) -> Run:
+    if given := _given(options, "start", *LESSONS):
+        raise ValueError(f"{_flags(given)}: for --stage embed only")
     preset = PRESETS[options.preset]
     recipe = dataclasses.replace(preset.recipe, **_recipe_given(options))
     corpus = _text(options)
@@ -167,6 +165,10 @@ def _second_stage(options: argparse.Namespace, progress: Progress) -> Run:
     """A run that begins with the weights of another, and learns vectors of sentences as well."""
     if options.start is None:
         raise ValueError("--stage embed goes on from a run: name it with --from")
+    if given := _given(options, *KEPT):
+        raise ValueError(
+            f"the stage embed keeps the run's encoder and vocabulary; leave out: {_flags(given)}"
+        )
     start = load_checkpoint(options.start)
     summary = start.summary
     recipe = recipe_from_json(summary["recipe"])
@@ -174,6 +176,8 @@ def _second_stage(options: argparse.Namespace, progress: Progress) -> Run:
     text = _given(options, *SOURCE) or summary.get("source", {})
     source = {name: _plain(text[name]) for name in SOURCE if text.get(name)}
     source |= {name: _plain(value) for name, value in _given(options, *LESSONS).items()}
+    if (teacher := source.get("teacher")) and teacher not in TEACHERS and Path(teacher).is_dir():
+        source["teacher"] = _plain(Path(teacher))
     told = ("step", "held_out", "cost")
     first_stage: dict[str, Any] = {name: summary[name] for name in told if name in summary}
     run = Run(
@@ -209,6 +213,12 @@ def _resumed(options: argparse.Namespace, checkpoint: Checkpoint, progress: Prog
         return run
     recipe = EmbedRecipe(**{f.name: embed[f.name] for f in dataclasses.fields(EmbedRecipe)})
     return _with_lessons(run, recipe, checkpoint, progress, first_stage=embed["first_stage"])
+
+
+def _likeness(path: Path, tokenizer: Tokenizer) -> Likeness:
+    """Scores an encoder's vectors on the pairs of a file."""
+    pairs = pairs_of(path)
+    return lambda encoder: similarity(guesser(encoder, tokenizer), path.name, pairs).spearman
 
 
 def _with_lessons(
@@ -274,6 +284,11 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Those of the options that were given: they go before the preset's."""
     found = {name: getattr(options, name) for name in names}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _flags(given: Mapping[str, Any]) -> str:
+    names = {"start": "from"}
+    return ", ".join(f"--{names.get(name, name).replace('_', '-')}" for name in given)
 
 
 def _plain(value: Any) -> Any:

@@ -62,3 +62,12 @@ def test_what_was_not_measured_has_no_row(missing: str, word: str) -> None:
 
 def test_an_encoder_without_a_training_has_one_row_that_says_so() -> None:
     assert training_rows({}) == ["| training | none |"]
+
+
+def test_a_card_of_the_second_stage_says_from_whom_it_learnt_and_what_went_before() -> None:
+    embed = {"teacher": {"name": "minilm"}, "pairs": {"name": "p.tsv"}, "first_stage": {"step": 90}}
+    assert (
+        "| stage | the second, for vectors of sentences, from minilm and p.tsv; "
+        "90 steps went before |"
+    ) in training_rows(summary(embed=embed))
+    assert not any("stage" in row for row in training_rows(summary()))

@@ -129,6 +129,7 @@ def test_a_run_that_is_cut_and_resumed_ends_as_one_that_is_not(
         ([], "learns from --teacher, from --pairs, or from both"),
         (["--pairs", "none.tsv"], "none.tsv"),
         (["--teacher", ".", "--embed-weight", "0"], "weight=0.0; above 0"),
+        (["--size", "base", "--vocab-size", "9"], "leave out: --vocab-size, --size"),
     ],
 )
 def test_a_stage_that_cannot_run_says_so_in_one_line(
@@ -143,6 +144,13 @@ def test_a_stage_that_cannot_run_says_so_in_one_line(
     assert said in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_lessons_are_refused_in_the_first_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--from", "run", "--teacher", "minilm"]) == 2
+    assert capsys.readouterr().err == (
+        "maskwright-train: --from, --teacher: for --stage embed only\n"
+    )
 
 
 def test_a_stage_without_a_run_to_go_on_from_is_refused(
