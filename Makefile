@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 
 LABML := .venv-labml
 CLIENTS := .venv-clients
+RAY := .venv-ray
 
 .PHONY: serve test test-clients test-schema check bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
 
@@ -85,9 +86,17 @@ soak: dev
 	$(BIN)/python -m tests.chaos soak
 
 # What it runs for real, it installs when root; see deploy/checks/tools.sh.
-check-deploy: dev
+check-deploy: dev $(RAY)/.ray
 	deploy/checks/tools.sh
 	PYTHONPATH=. $(BIN)/pytest -p no:cacheprovider deploy/checks $(PYTEST)
+
+# Ray brings much of its own, so it has an environment of its own.
+$(RAY)/.ray: deploy/ray/requirements.txt requirements/serve.txt pyproject.toml
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/pip install --quiet --requirement requirements/serve.txt
+	$(RAY)/bin/pip install --quiet --requirement deploy/ray/requirements.txt
+	$(RAY)/bin/pip install --quiet --no-deps --editable .
+	@touch $@
 
 check-deploy-quick: dev
 	deploy/checks/tools.sh

@@ -103,6 +103,20 @@ def embed_corpus(
     return progress
 
 
+def embed_texts(
+    model: Model, texts: Sequence[str], options: Options, *, n_workers: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]:
+    """The vectors (n, d_model) of texts at hand, and which were empty (n,) and cut (n,).
+
+    The vector of an empty text is zeros.
+    """
+    placed = [Text("", row, text) for row, text in enumerate(texts)]
+    with ThreadPoolExecutor(n_workers) as pool:
+        chunk = _start(model, 0, placed, options, pool)
+        vectors, empty = _gathered(model, chunk)
+    return vectors, empty, chunk.truncated
+
+
 def _chunks(texts: Iterator[Text], options: Options) -> Iterator[list[Text]]:
     while chunk := list(islice(texts, options.chunk)):
         yield chunk
@@ -148,14 +162,20 @@ def _vectors(model: Model, works: Sequence[Work], options: Options) -> NDArray[n
     return found
 
 
-def _finish(model: Model, chunk: _Chunk, out: Path, options: Options, progress: Progress) -> None:
-    """Gather a chunk's vectors in the order of its texts, and write its part."""
+def _gathered(model: Model, chunk: _Chunk) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """A chunk's vectors in the order of its texts, and which texts have none."""
     vectors = np.zeros((len(chunk.texts), model.d_model), np.float32)
     empty = np.ones(len(chunk.texts), np.bool_)
     for members, batch in chunk.batches:
         vectors[members] = batch.result()
         empty[members] = False
-        progress.tokens += sum(len(chunk.ids[member]) for member in members)
+    return vectors, empty
+
+
+def _finish(model: Model, chunk: _Chunk, out: Path, options: Options, progress: Progress) -> None:
+    """Write a chunk's part."""
+    vectors, empty = _gathered(model, chunk)
+    progress.tokens += sum(len(chunk.ids[member]) for member in np.flatnonzero(~empty))
     path = part_path(out, chunk.number)
     write_part(path, chunk.texts, vectors, empty=empty, truncated=chunk.truncated)
     progress.texts += len(chunk.texts)

@@ -39,8 +39,10 @@ def wait_until(true: Callable[[], Any], *, seconds: float, what: str) -> float:
 
 
 @contextlib.contextmanager
-def process(*command: str | Path, log: Path, ready: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """A program, until the end of the block; `ready` is the address to wait for."""
+def process(
+    *command: str | Path, log: Path, ready: str = "", seconds: float = 60
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program, until the end of the block; `ready` is the address to wait `seconds` for."""
     environment = {**os.environ, "ORT_DISABLE_TELEMETRY": "1", "no_proxy": "*"}
     environment["PATH"] += ":/usr/sbin"
     with log.open("ab") as output:
@@ -54,7 +56,7 @@ def process(*command: str | Path, log: Path, ready: str = "") -> Iterator[subpro
                 assert started.poll() is None, log.read_text()
                 return httpx.get(ready).status_code == 200
 
-            wait_until(answers, seconds=60, what=ready)
+            wait_until(answers, seconds=seconds, what=ready)
         yield started
     finally:
         if started.poll() is None:

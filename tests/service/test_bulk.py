@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.bulk import Options, OtherJob, embed_corpus
+from service.bulk import Options, OtherJob, embed_corpus, embed_texts
 from service.bulk_cli import main
 from service.bulk_files import BadInput, read_texts
 from service.models import Model, Work
@@ -32,6 +32,19 @@ def corpus(tmp_path: Path) -> Path:
 def rows(out: Path) -> list[dict[str, object]]:
     tables = [pq.read_table(part) for part in sorted(out.glob("part-*.parquet"))]
     return [row for table in tables for row in table.to_pylist()]
+
+
+def test_texts_at_hand_get_the_vectors_that_a_file_of_them_gets(
+    model: Model, corpus: Path, tmp_path: Path
+) -> None:
+    embed_corpus(model, [corpus], tmp_path / "out", Options(), n_workers=2)
+    vectors, empty, truncated = embed_texts(model, TEXTS, Options(), n_workers=2)
+    for number, row in enumerate(rows(tmp_path / "out")):
+        assert (row["vector"] is None) == empty[number]
+        assert row["truncated"] == truncated[number]
+        assert np.array_equal(
+            np.float32(row["vector"] or 0), vectors[number] if row["vector"] else 0
+        )
 
 
 def test_every_text_has_its_row_in_order_and_its_own_vector(
