@@ -28,6 +28,7 @@ def service() -> ASGIApp:
         device=settings.device,
         precision=settings.precision,
         n_threads=settings.threads,
+        gpu_memory_mib=settings.gpu_memory_mib,
     )
     engine = registry.default.engine
     return create_app(settings, registry, n_workers=engine.provider.n_workers or engine.n_threads)
