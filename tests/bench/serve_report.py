@@ -61,14 +61,12 @@ def rows(name: str, found: Mapping[str, Any]) -> Iterator[Row]:
 
 def _by_name(name: str, found: Mapping[str, Any]) -> Iterator[Row]:
     """The bars of precisions other than fp32."""
-    # `auto` is fp32 where there is no AMX.
-    loops = {"auto": "loops", "int8": "loops_int8"}
     for precision, must, aim in (("int8", 2.0, 2.8), ("auto", 2.8, 3.6)):
         for row, figures in found.get(precision, {}).items():
             if row.endswith(" 128"):
-                alone = found[loops[precision]][row.removesuffix(" 128")]["sorted"]
+                alone = found["loops_auto"][row.removesuffix(" 128")]["sorted"]
                 ratio = figures["tokens_s"] / alone
-                what = f"{name}, {row}, {precision} ÷ sorted loop in it"
+                what = f"{name}, {row}, {precision} ÷ sorted loop of its precision"
                 yield what, ratio, "≥ 0.6; 0.7", ratio >= 0.6
             if row.endswith(" 32"):
                 ratio = figures["tokens_s"] / found["versus"][row]["plain"]["tokens_s"]
