@@ -18,6 +18,8 @@ from service.providers import Provider, ProviderUnavailable
 
 Array = NDArray[np.generic]
 
+CALM = 3  # calls
+
 
 class Sessions(Protocol):
     """A graph that any number of threads may run."""
@@ -170,19 +172,22 @@ class Shared:
 
 
 class LoneOrShared:
-    """A session of one thread a call, and one on every core for a call that finds no other.
+    """A session of one thread a call, and one on every core for calls that come one at a time.
 
-    Batches that run side by side never wait for a slower half; a lone one would leave cores idle.
+    A lone call on one thread would leave cores idle. One on every core that is joined by another
+    has more threads than there are cores, and waits for the one that is kept waiting: so it takes
+    `CALM` calls in a row that met no other until one is counted as lone.
     """
 
     def __init__(self, one: ort.InferenceSession, every: ort.InferenceSession) -> None:
         self._one, self._every = Shared(one), Shared(every)
-        self._lock, self._n_running = threading.Lock(), 0
+        self._lock, self._n_running, self._n_calm = threading.Lock(), 0, CALM
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs."""
         with self._lock:
-            lone = not self._n_running
+            self._n_calm = 0 if self._n_running else self._n_calm + 1
+            lone = self._n_calm > CALM
             self._n_running += 1
         try:
             return (self._every if lone else self._one).run(inputs, outputs)

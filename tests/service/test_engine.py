@@ -11,7 +11,7 @@ import pytest
 
 from export.artefact import load_artefact
 from service.cuda import Bound, OutOfMemory
-from service.engine import Engine, LoneOrShared, Pool
+from service.engine import CALM, Engine, LoneOrShared, Pool
 from service.errors import NoMemory
 from service.models import Model, Work
 from service.providers import PROVIDERS
@@ -50,7 +50,20 @@ def test_a_lone_call_runs_on_every_core_and_one_beside_it_on_one() -> None:
     first.join()
     second.join()
     assert sorted(found) == [["every"], ["one"]]
-    assert sessions.run({}, []) == ["every"]
+
+
+def test_after_two_calls_have_met_some_come_alone_before_one_runs_on_every_core() -> None:
+    gate = threading.Event()
+    one, every = Named("one", gate), Named("every", gate)
+    sessions = LoneOrShared(one, every)
+    met = [threading.Thread(target=lambda: sessions.run({}, [])) for _ in range(2)]
+    for thread in met:
+        thread.start()
+    assert one.started.wait(10)
+    gate.set()
+    for thread in met:
+        thread.join()
+    assert [sessions.run({}, []) for _ in range(CALM + 1)] == [["one"]] * CALM + [["every"]]
 
 
 def test_a_pool_gives_a_session_to_one_call_at_a_time() -> None:
