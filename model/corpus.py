@@ -10,6 +10,7 @@ import os
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
@@ -36,12 +37,25 @@ class Text:
     @property
     def n_characters(self) -> int:
         """Of all of it."""
-        raise NotImplementedError
+        return self._measured[0]
 
     @property
     def sha256(self) -> str:
         """Hash of the text in UTF-8."""
-        raise NotImplementedError
+        return self._measured[1]
+
+    @cached_property
+    def _measured(self) -> tuple[int, str]:
+        n_characters, digest = 0, hashlib.sha256()
+        for piece in self.pieces():
+            n_characters += len(piece)
+            digest.update(piece.encode())
+        return n_characters, digest.hexdigest()
+
+    def pieces(self) -> Iterator[str]:
+        """All of it: what is trained on, then what is scored."""
+        yield from self.training()
+        yield self.held_out()
 
     def training(self) -> Iterator[str]:
         """The part to train on, in pieces."""

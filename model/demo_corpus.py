@@ -9,7 +9,6 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -117,24 +116,6 @@ class DemoCorpus(Text):
     def words(self) -> Sequence[str]:
         """Countries, capitals, nationalities, languages and months."""
         return (self.directory / WORDS).read_text(encoding="utf-8").splitlines()
-
-    @property
-    def n_characters(self) -> int:
-        """Of one pass of training and the part to score on."""
-        return self._measured[0]
-
-    @property
-    def sha256(self) -> str:
-        """Hash of one pass of training and the part to score on, in UTF-8."""
-        return self._measured[1]
-
-    @cached_property
-    def _measured(self) -> tuple[int, str]:
-        n_characters, digest = 0, hashlib.sha256()
-        for piece in (*self.training(), self.held_out()):
-            n_characters += len(piece)
-            digest.update(piece.encode())
-        return n_characters, digest.hexdigest()
 
     def training(self) -> Iterator[str]:
         """One pass: lines of all sources in an order that their hashes make, in pieces."""

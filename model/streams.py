@@ -1,10 +1,8 @@
 """Texts that do not fit the memory: read in pieces, anew for each use."""
 
-import hashlib
 import lzma
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,23 +25,9 @@ class StreamedCorpus(Text):
     read: Callable[[], Iterator[str]]
     licence: str
 
-    @property
-    def n_characters(self) -> int:
-        """Of all of it."""
-        return self._measured[0]
-
-    @property
-    def sha256(self) -> str:
-        """Hash of the text in UTF-8."""
-        return self._measured[1]
-
-    @cached_property
-    def _measured(self) -> tuple[int, str]:
-        n_characters, digest = 0, hashlib.sha256()
-        for piece in self.read():
-            n_characters += len(piece)
-            digest.update(piece.encode())
-        return n_characters, digest.hexdigest()
+    def pieces(self) -> Iterator[str]:
+        """All of it, as it is read."""
+        return self.read()
 
     def training(self) -> Iterator[str]:
         """The part to train on."""

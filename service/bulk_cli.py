@@ -1,7 +1,6 @@
 """The command `maskwright-embed`: a corpus to vectors in Parquet."""
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -28,8 +27,6 @@ def main(arguments: list[str] | None = None) -> int:
         model = load_model(asked.model, device=asked.device, n_threads=asked.threads)
         if asked.pooling not in model.poolings:
             raise ValueError(f"pooling={asked.pooling!r}; one of: {', '.join(model.poolings)}")
-        provider = model.engine.provider
-        cores = asked.threads or len(os.sched_getaffinity(0))
         options = Options(
             pooling=asked.pooling, normalize=asked.normalize, column=asked.column, chunk=asked.chunk
         )
@@ -49,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
             asked.files,
             asked.out,
             options,
-            n_workers=provider.n_workers or cores,
+            n_workers=model.engine.n_workers,
             tell=tell,
         )
     except (BadInput, OtherJob, ValueError, InvalidArtefact, ProviderUnavailable) as error:
@@ -57,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     print(  # noqa: T201 the command's output
-        f"{asked.out}: {done.texts:,} rows by {model.name} on {provider.name}; "
+        f"{asked.out}: {done.texts:,} rows by {model.name} on {model.engine.provider.name}; "
         f"{done.empty:,} without text, {done.truncated:,} cut"
     )
     return 0

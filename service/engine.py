@@ -54,6 +54,11 @@ class Engine:
         """The graphs that have sessions."""
         return list(self._opened)
 
+    @property
+    def n_workers(self) -> int:
+        """Batches that run at once."""
+        return self.provider.n_workers or self.n_threads
+
     def variant(self, graph: str) -> Variant:
         """The variant of a graph that runs here."""
         return self.provider.variant(self._artefact, graph)

@@ -195,9 +195,7 @@ class Inference:
     async def _outcomes(
         self, futures: "Sequence[asyncio.Future[Outcome]]"
     ) -> list[Outcome | BaseException]:
-        if (
-            len(futures) == 1 and not self._partial
-        ):  # most requests: what a gathering costs is saved
+        if len(futures) == 1 and not self._partial:  # most requests need no gathering
             return [await futures[0]]
         return await asyncio.gather(*futures, return_exceptions=self._partial)
 

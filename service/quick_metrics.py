@@ -1,8 +1,8 @@
 """Counters and histograms that find their children, and count, quickly.
 
 The library's `labels` checks and converts its arguments and takes a lock at each call, and so does
-counting: together four fifths of what the counts of one request cost. Adding to a number needs no
-lock here: CPython gives no other thread a turn between its reading and its writing.
+counting. Adding to a number needs no lock here: CPython gives no other thread a turn between its
+reading and its writing.
 """
 
 from bisect import bisect_left

@@ -6,6 +6,7 @@ from typing import Any
 
 from service.errors import UnknownModel
 from service.models import Model, load_model
+from service.settings import Settings
 
 # Names stand in metrics, paths and headers.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -93,6 +94,21 @@ def read_sources(text: str) -> list[tuple[str | None, str]]:
     if len(set(names)) < len(names):
         raise ValueError(f"model={text!r} gives a name twice")
     return sources
+
+
+def models_of(settings: Settings, *, device: str | None = None) -> Registry:
+    """The models that settings name, as `load_models`.
+
+    Args:
+        device: Instead of the settings' own.
+    """
+    return load_models(
+        settings.model,
+        device=device or settings.device,
+        precision=settings.precision,
+        n_threads=settings.threads,
+        gpu_memory_mib=settings.gpu_memory_mib,
+    )
 
 
 def load_models(text: str, *, device: str, **how: Any) -> Registry:

@@ -9,7 +9,7 @@ from service.memory import give_back
 from service.metrics import Metrics
 from service.models import Model
 from service.providers import ProviderUnavailable
-from service.registry import Registry, load_models
+from service.registry import Registry, models_of
 from service.security import Keys
 from service.settings import Settings
 
@@ -68,13 +68,7 @@ class Reloader:
 
     def _load(self) -> list[Model]:
         provider = self._registry.default.engine.provider.name
-        models = load_models(
-            self._settings.model,
-            device=provider,
-            precision=self._settings.precision,
-            n_threads=self._settings.threads,
-            gpu_memory_mib=self._settings.gpu_memory_mib,
-        ).models
+        models = models_of(self._settings, device=provider).models
         if (names := [model.name for model in models]) != self._registry.names:
             raise ValueError(
                 f"the models are called {', '.join(names)} now, and requests know them as "

@@ -219,14 +219,13 @@ class Scheduler:
         first = min(lengths, key=lambda length: lengths[length][0])
         self._clock = max(self._clock, lengths[first][0].start)
         members: list[_Waiting] = []
-        longest, cost, fixed, quadratic = 0, 0.0, 0.0, 0.0
+        longest, cost = 0, 0.0
         for length in _outwards(first, lengths):
             while length in lengths:
                 waiting, at = lengths[length][0], max(longest, length)
-                item = waiting.item
-                so_far = len(members) * at + quadratic * at * at + fixed
-                grown = so_far + item.cost_at(at)
-                apart = cost + item.cost_at(length) + self._call_cost
+                so_far = cost if at == longest else sum(m.item.cost_at(at) for m in members)
+                grown = so_far + waiting.item.cost_at(at)
+                apart = cost + waiting.item.cost_at(length) + self._call_cost
                 if members and grown > min(self._max_batch_cost, apart):
                     break
                 self._pop(lengths, length)
@@ -234,7 +233,6 @@ class Scheduler:
                     continue
                 members.append(waiting)
                 longest, cost = at, grown
-                fixed, quadratic = fixed + item.fixed_cost, quadratic + item.quadratic_cost
         return members, cost
 
     def _given_up(self, waiting: _Waiting) -> bool:

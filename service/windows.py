@@ -1,6 +1,5 @@
 """The part of a text that the model reads: its token ids and their places in the text."""
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,12 +41,7 @@ class Window:
 
     def columns_of(self, token_id: int) -> tuple[int, ...]:
         """Where a token stands in `ids`."""
-        columns, start = [], 0
-        with contextlib.suppress(ValueError):  # there is no further one
-            while True:
-                start = self.ids.index(token_id, start) + 1
-                columns.append(start - 1)
-        return tuple(columns)
+        return tuple(column for column, found in enumerate(self.ids) if found == token_id)
 
     def facts(self) -> dict[str, object]:
         """What answers say of it."""

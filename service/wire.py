@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope
 
 from service.errors import InvalidField, UnsupportedMediaType
 from service.quick_route import quick_handler
+from service.record import current
 from service.tensors import HEADER_LENGTH, with_binary_inputs
 
 PATIENCE_SECONDS = 0.02  # from which an answer is slow enough to ask whether its client waits
@@ -156,7 +157,7 @@ class Watch:
 
 def _check_type(scope: Scope, *, tensors: bool) -> None:
     """Refuse what is not JSON; with `tensors`, JSON and bytes may come under any type."""
-    headers = dict(scope["headers"])
+    headers = current().headers
     kind = headers.get(b"content-type", JSON).partition(b";")[0].strip()
     mixed = tensors and HEADER_LENGTH.encode() in headers
     if kind.lower() != JSON and not mixed:
@@ -169,7 +170,7 @@ def _check_type(scope: Scope, *, tensors: bool) -> None:
         scope["headers"] = [*others, (b"content-type", JSON)]
 
 
-class Answer(Response):
+class QuickResponse(Response):
     """A response whose head is written without the general way's checks of our own fields."""
 
     def __init__(self, body: bytes, media_type: bytes, headers: Mapping[str, str]) -> None:
@@ -184,7 +185,7 @@ class Answer(Response):
 def json_answer(value: Any, headers: Callable[[], Mapping[str, str]] = dict) -> Response:
     """A JSON response, numpy arrays included; `headers` is asked once the body is written."""
     content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Answer(content, JSON, headers())
+    return QuickResponse(content, JSON, headers())
 
 
 def base64_of(array: NDArray[Any]) -> str:
@@ -224,7 +225,7 @@ def safetensors_answer(
     text = orjson.dumps(header)
     text += b" " * (-len(text) % 8)  # so that the numbers are aligned
     content = b"".join([struct.pack("<Q", len(text)), text, *chunks])
-    return Answer(content, SAFETENSORS.encode(), headers())
+    return QuickResponse(content, SAFETENSORS.encode(), headers())
 
 
 # In the OpenAPI document, beside the JSON answer.

@@ -26,16 +26,14 @@ class Embed:
         from service.models import load_model
 
         self._model = load_model(model, device=device, n_threads=threads)
-        self._n_workers = self._model.engine.provider.n_workers or threads
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
         """The rows with their vectors (n, d_model)."""
         from service.bulk import Options, embed_texts
 
         texts = list(map(str, rows["text"]))
-        vectors, _, truncated = embed_texts(
-            self._model, texts, Options(), n_workers=self._n_workers
-        )
+        n_workers = self._model.engine.n_workers
+        vectors, _, truncated = embed_texts(self._model, texts, Options(), n_workers=n_workers)
         return {**rows, "vector": vectors, "truncated": truncated}
 
 

@@ -19,19 +19,12 @@ OPEN = 4096  # requests at one replica: it fills its own batches, and refuses wh
 def service() -> ASGIApp:
     """The service, made where the replica runs."""
     from service.app import create_app
-    from service.registry import load_models
+    from service.registry import models_of
     from service.settings import read_settings
 
     settings = read_settings([], os.environ)
-    registry = load_models(
-        settings.model,
-        device=settings.device,
-        precision=settings.precision,
-        n_threads=settings.threads,
-        gpu_memory_mib=settings.gpu_memory_mib,
-    )
-    engine = registry.default.engine
-    return create_app(settings, registry, n_workers=engine.provider.n_workers or engine.n_threads)
+    registry = models_of(settings)
+    return create_app(settings, registry, n_workers=registry.default.engine.n_workers)
 
 
 @serve.deployment(
