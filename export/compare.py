@@ -117,7 +117,7 @@ def plot(compared: Sequence[Compared], path: Path) -> None:
         axes.xaxis.set_major_formatter("{x:.0f}")
         axes.set_xlabel("tokens in the text")
         axes.grid(alpha=0.3)
-    losses.legend()
+    losses.legend(loc="upper right")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 

@@ -134,10 +134,11 @@ def plot_losses(path: Path, record: Record, *, title: str) -> None:
     losses.set(title=title, xlabel="step", ylabel="loss, nats per masked token")
     shares.set(title="held out, 15 % masked", xlabel="step", ylabel="share of masked tokens")
     shares.set_ylim(0, 1)
-    for axes in (losses, shares):
+    # Fixed places: looking for the best one takes long on a slow machine, and then warns.
+    for axes, where in ((losses, "upper right"), (shares, "upper left")):
         axes.grid(alpha=0.3)
         if axes.lines:
-            axes.legend()
+            axes.legend(loc=where)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 

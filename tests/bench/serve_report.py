@@ -122,7 +122,7 @@ def plot(models: Mapping[str, Any]) -> None:
             axis.set_xscale("log", base=2)
             axis.set_xticks(connections, [str(n) for n in connections])
             axis.set(title=f"{name} {route}", xlabel="connections", ylabel="tokens/s", ylim=0)
-            axis.legend()
+            axis.legend(loc="lower right")
     figure.tight_layout()
     figure.savefig(PLOT, dpi=110)
     plt.close(figure)
