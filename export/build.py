@@ -1,5 +1,6 @@
 """A checkpoint to an artefact: graphs, weights, proof, golden answers, card and manifest."""
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Callable, Mapping
@@ -14,10 +15,11 @@ from export.arrays import packed
 from export.artefact import MANIFEST, TOKENIZER, WEIGHTS, Variant, write_manifest
 from export.card import model_card
 from export.graphs import FORMS, export_graph
+from export.halves import narrowed, rounded
 from export.parity import Arrays, measure, torch_outputs
 from export.weights import WeightsFile
 from model.checkpoint import Checkpoint
-from model.config import to_json
+from model.config import check_choice, to_json
 from model.encoder import Encoder
 from model.mixers import MIXERS
 from model.pooling import POOLINGS
@@ -31,6 +33,8 @@ PLAN = (
 )
 PROVIDERS = {"attention-op": ("cpu", "cuda"), "decomposed": ("cpu", "cuda", "openvino")}
 
+STORED = ("fp32", "fp16")
+
 # Another machine's kernels add in another order: ten times what parity allows on this one.
 FP32_GOLDEN_TOLERANCE = 1e-4
 
@@ -40,7 +44,9 @@ def build_artefact(
     out: Path,
     *,
     name: str,
+    weights: str = "fp32",
     prompts: Mapping[str, str] | None = None,
+    notes: str = "",
     replace: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> None:
@@ -48,29 +54,34 @@ def build_artefact(
 
     Args:
         name: What requests and metrics call it.
+        weights: A name in `STORED`: how they lie on disk.
         prompts: Texts that the encoder was trained to see before others, by their names.
+        notes: Markdown for the end of the card.
         replace: Whether an artefact that is there already may be replaced.
         tell: Is told each step.
 
     Raises:
         FileExistsError: `out` exists and `replace` is false, or it is no artefact.
-        ValueError: A weight is not finite.
+        ValueError: A weight is not finite, or `weights` is unknown.
         export.parity.ParityError: A graph does not say what the encoder says.
     """
+    check_choice("weights", weights, STORED)
     if out.exists() and not replace:
         raise FileExistsError(f"{out} exists; --force replaces it")
     if out.exists() and not (out / MANIFEST).is_file():
         raise FileExistsError(f"{out} has no {MANIFEST}; --force replaces nothing but artefacts")
-    for weight, tensor in checkpoint.encoder.state_dict().items():
-        if not tensor.isfinite().all():
-            raise ValueError(
-                f"{weight} is not finite: training diverged; take an earlier checkpoint"
-            )
+    _check_finite(checkpoint.encoder, "training diverged; take an earlier checkpoint")
+    if weights == "fp16":
+        checkpoint = dataclasses.replace(checkpoint, encoder=rounded(checkpoint.encoder))
+        _check_finite(checkpoint.encoder, "it is beyond what fp16 can hold; export fp32 weights")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         directory = Path(scratch) / "artefact"
         directory.mkdir()
-        _fill(checkpoint, directory, name=name, prompts=prompts or {}, tell=tell)
+        fields = _facts(checkpoint, name=name) | {"weights": weights}
+        fields |= {"prompts": dict(prompts)} if prompts else {}
+        fields |= {"notes": notes} if notes else {}
+        _fill(checkpoint, directory, fields, tell=tell)
         if out.exists():
             out.replace(Path(scratch) / "replaced")  # goes with the scratch directory
         directory.replace(out)
@@ -79,17 +90,14 @@ def build_artefact(
 def _fill(
     checkpoint: Checkpoint,
     directory: Path,
+    fields: dict[str, Any],
     *,
-    name: str,
-    prompts: Mapping[str, str],
     tell: Callable[[str], None],
 ) -> None:
     encoder = checkpoint.encoder
-    _write_graphs(encoder, directory, tell=tell)
+    _write_graphs(encoder, directory, halves=fields["weights"] == "fp16", tell=tell)
     variants = [asdict(_proven(encoder, directory, *plan, tell=tell)) for plan in PLAN]
-    fields = _facts(checkpoint, name=name) | {"variants": variants, "golden": _golden(encoder)}
-    if prompts:
-        fields["prompts"] = dict(prompts)
+    fields = fields | {"variants": variants, "golden": _golden(encoder)}
     (directory / TOKENIZER).write_text(checkpoint.tokenizer.to_json(), encoding="utf-8")
     config = json.dumps(to_json(encoder.config), indent=2) + "\n"
     (directory / "config.json").write_text(config, encoding="utf-8")
@@ -97,11 +105,21 @@ def _fill(
     write_manifest(directory, fields)
 
 
-def _write_graphs(encoder: Encoder, directory: Path, *, tell: Callable[[str], None]) -> None:
+def _check_finite(encoder: Encoder, reason: str) -> None:
+    for name, tensor in encoder.state_dict().items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name} is not finite: {reason}")
+
+
+def _write_graphs(
+    encoder: Encoder, directory: Path, *, halves: bool, tell: Callable[[str], None]
+) -> None:
     weights, graphs = WeightsFile(encoder), {}
     for graph, form, file in PLAN:
         tell(f"exporting {graph}, {form}")
         graphs[file] = export_graph(encoder, graph, FORMS[form])
+        if halves:
+            narrowed(graphs[file])
         weights.add(graphs[file])
     data = weights.to_bytes()
     (directory / WEIGHTS).write_bytes(data)

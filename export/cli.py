@@ -5,7 +5,8 @@ import re
 import sys
 from pathlib import Path
 
-from export.build import build_artefact
+from export.build import STORED, build_artefact
+from export.subject import held_out_text, load_subject
 from export.variants import PLANS, add_variant
 from model.checkpoint import load_checkpoint
 from model.corpus import shipped
@@ -34,6 +35,18 @@ def main(arguments: list[str] | None = None) -> int:
         "may be repeated",
     )
     parser.add_argument(
+        "--weights",
+        choices=STORED,
+        default=STORED[0],
+        help="how they lie on disk; fp16 takes half the room, and graphs compute in fp32 (fp32)",
+    )
+    parser.add_argument(
+        "--notes",
+        type=Path,
+        metavar="FILE",
+        help="Markdown for the end of the model card: scores, known failures",
+    )
+    parser.add_argument(
         "--add",
         choices=PLANS,
         metavar="PRECISION",
@@ -44,8 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--text",
         type=Path,
         metavar="FILE",
-        help="held-out text to compare the precision with fp32 on (the last tenth of the plays "
-        "that ship)",
+        help="held-out text to compare the precision with fp32 on (the held-out part of the corpus "
+        "it was trained on, if that is built; else the last tenth of the plays that ship)",
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     options = parser.parse_args(arguments)
@@ -53,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("a checkpoint and OUT are wanted, or --add PRECISION and OUT")
     try:
         if options.add is not None:
-            text = options.text.read_text("utf-8") if options.text else shipped().held_out()
+            text = options.text.read_text("utf-8") if options.text else _held_out(options.out)
             add_variant(options.out, options.add, text=text, tell=_say)
             return 0
         name = options.name or options.out.resolve().name
@@ -64,7 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
             load_checkpoint(options.checkpoint),
             options.out,
             name=name,
+            weights=options.weights,
             prompts=prompts,
+            notes=options.notes.read_text("utf-8") if options.notes else "",
             replace=options.force,
             tell=_say,
         )
@@ -73,6 +88,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     _say(f"wrote {options.out}; serve it with: maskwright-serve --model {options.out}")
     return 0
+
+
+def _held_out(directory: Path) -> str:
+    """Text like that which the artefact was trained on, but not of it, if there is any here."""
+    try:
+        return held_out_text(load_subject(directory), None)
+    except ValueError:
+        return shipped().held_out()
 
 
 def _prompt(text: str) -> tuple[str, str]:

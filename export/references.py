@@ -8,6 +8,8 @@ tensor are followed. Source: onnx.proto3, IR version 13.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from export.wire import fields, varint
+
 # message: {field number: message it holds}
 PATHS: dict[str, dict[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -49,25 +51,27 @@ def external_tensors(graph: bytes) -> list[ExternalTensor]:
         ValueError: The bytes are no protobuf message, or an entry is no number.
     """
     found = []
-    for number, body in _fields(memoryview(graph)):
+    for number, body in _contents(memoryview(graph)):
         if number == GRAPH:
-            tensors = [_tensor(inner) for n, inner in _fields(body) if n == INITIALIZER]
+            tensors = [external_tensor(inner) for n, inner in _contents(body) if n == INITIALIZER]
             found += [tensor for tensor in tensors if tensor is not None]
     return found
 
 
-def _tensor(message: memoryview) -> ExternalTensor | None:
+def external_tensor(message: memoryview) -> ExternalTensor | None:
+    """What a tensor's message says, if its bytes lie in a file and its type has a name."""
     shape: list[int] = []
     name, kind, entries = "", 0, {}
-    for number, value in _all_fields(message):
+    for field in fields(message):
+        number, value = field.number, field.value
         if number == DIMS:
-            shape += [value] if isinstance(value, int) else _packed(value)
+            shape += _packed(value) if isinstance(value, memoryview) else [value or 0]
         elif number == DATA_TYPE and isinstance(value, int):
             kind = value
         elif number == NAME and isinstance(value, memoryview):
             name = bytes(value).decode(errors="replace")
         elif number == ENTRY and isinstance(value, memoryview):
-            entry = dict(_fields(value))
+            entry = dict(_contents(value))
             entries[bytes(entry.get(KEY, b""))] = bytes(entry.get(VALUE, b""))
     if b"location" not in entries or kind not in DTYPES:
         return None
@@ -84,7 +88,7 @@ def _tensor(message: memoryview) -> ExternalTensor | None:
 def _packed(message: memoryview) -> list[int]:
     numbers, at = [], 0
     while at < len(message):
-        number, at = _varint(message, at)
+        number, at = varint(message, at)
         numbers.append(number)
     return numbers
 
@@ -104,58 +108,21 @@ def referenced_files(graph: bytes) -> set[str]:
         else:
             paths = PATHS[kind]
             pending += [
-                (inner, paths[number]) for number, inner in _fields(message) if number in paths
+                (inner, paths[number]) for number, inner in _contents(message) if number in paths
             ]
     return found
 
 
 def _location(entry: memoryview) -> set[str]:
     """The file an entry of a tensor's external data names, if it is its location."""
-    fields = dict(_fields(entry))
-    if bytes(fields.get(KEY, b"")) != b"location":
+    found = dict(_contents(entry))
+    if bytes(found.get(KEY, b"")) != b"location":
         return set()
-    return {bytes(fields.get(VALUE, b"")).decode(errors="replace")}
+    return {bytes(found.get(VALUE, b"")).decode(errors="replace")}
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """(number, content) of the length-delimited fields."""
-    for number, value in _all_fields(message):
-        if isinstance(value, memoryview):
-            yield number, value
-
-
-def _all_fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """(number, content or number) of the fields, but those of fixed width."""
-    at, end = 0, len(message)
-    while at < end:
-        tag, at = _varint(message, at)
-        if tag >> 32:  # ONNX Runtime's parser would take the low 32 bits for the field
-            raise ValueError("a field's number is too large")
-        number, wire = tag >> 3, tag & 7
-        if wire == 2:
-            length, at = _varint(message, at)
-            if at + length > end:
-                raise ValueError("a field ends past the message")
-            yield number, message[at : at + length]
-            at += length
-        elif wire == 0:
-            value, at = _varint(message, at)
-            yield number, value
-        elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-    if at != end:
-        raise ValueError("a field ends past the message")
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(message) or shift > 63:
-            raise ValueError("a number ends past the message")
-        byte = message[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
+def _contents(message: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """(number, content) of the fields that have a length."""
+    for field in fields(message):
+        if isinstance(field.value, memoryview):
+            yield field.number, field.value

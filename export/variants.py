@@ -22,6 +22,7 @@ from export.arrays import unpacked
 from export.artefact import WEIGHTS, Artefact, Variant, load_artefact, write_manifest
 from export.card import model_card
 from export.graphs import external_tensors, point_to_file
+from export.halves import expanded, has_halves, narrowed
 from export.parity import differences, open_session, run, session_of
 from export.quantize import halved, quantised
 from export.subject import encode_variant
@@ -96,7 +97,13 @@ def _extend(
     file, files = source.file, source.files
     if make is not None:
         tell(f"making encode, {precision}")
-        file, files = _write(make(onnx.load(directory / source.file)), directory, precision)
+        model = onnx.load(directory / source.file)
+        halves = has_halves(model)
+        expanded(model)
+        made = make(model)
+        if halves:
+            narrowed(made)
+        file, files = _write(made, directory, precision)
     tokenizer = Tokenizer.from_json(artefact.tokenizer_json)
     batches = batches_of(text, tokenizer, max_tokens=artefact.manifest["max_tokens"])
     session = session_of(directory / file, precision)

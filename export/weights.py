@@ -38,8 +38,9 @@ class WeightsFile:
         self._tensors: dict[str, Array] = {}
         for name, tensor in [*encoder.named_buffers(), *encoder.named_parameters()]:
             array = tensor.detach().numpy()
-            self._names.setdefault(digest(array), name)
-            self._names.setdefault(digest(array.T), f"{name}.transposed")
+            for stored in (array, array.astype(np.float16)):  # as `export.halves` may have it
+                self._names.setdefault(digest(stored), name)
+                self._names.setdefault(digest(stored.T), f"{name}.transposed")
 
     def add(self, graph: ModelProto) -> None:
         """Take over the large initialisers of a graph."""

@@ -25,6 +25,7 @@ Vectors = Float[Tensor, "batch d"]
 # Measured: docs/experiments.md. Similarities differ by hundredths where directions do by tenths.
 SIMILARITY_WEIGHT = 30.0
 TEMPERATURE = 0.05  # of contrast: Gao et al. 2021 (SimCSE), arXiv:2104.08821
+STRETCH = 16384  # vectors that a nearest one is looked for among
 PARTS = 4  # of a batch, each padded to its own longest
 
 
@@ -46,6 +47,23 @@ def onto_leading(vectors: NDArray[np.floating], n: int) -> NDArray[np.float16]:
         for start in range(0, len(vectors), 8192)
     ]
     return np.concatenate(turned)
+
+
+def nearest(vectors: NDArray[np.floating], *, among: int = STRETCH) -> NDArray[np.int64]:
+    """The index of each vector's likest other one, within stretches of about `among` vectors.
+
+    What is drawn at random is hardly ever alike; where two are, small differences can be learnt.
+    Of a single vector it is the vector itself.
+    """
+    found = np.zeros(len(vectors), np.int64)
+    for stretch in np.array_split(np.arange(len(vectors)), -(-len(vectors) // among)):
+        units = vectors[stretch].astype(np.float32)
+        units /= np.maximum(np.linalg.norm(units, axis=1, keepdims=True), 1e-12)
+        for start in range(0, len(units), 1024):
+            alike = units[start : start + 1024] @ units.T
+            np.fill_diagonal(alike[:, start:], -2.0)  # below any cosine
+            found[stretch[start : start + 1024]] = stretch[alike.argmax(axis=1)]
+    return found
 
 
 def prefixes(n: int) -> list[int]:

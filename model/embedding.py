@@ -9,8 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
-from model.distil import contrast, imitation, likeness, onto_leading, rows_of, sentence_vectors
+from model.distil import (
+    contrast,
+    imitation,
+    likeness,
+    nearest,
+    onto_leading,
+    rows_of,
+    sentence_vectors,
+)
 from model.encoder import Encoder
 from model.pairs import Pairs
 from model.tokenizer import Tokenizer
@@ -39,7 +48,8 @@ class EmbedRecipe:
 
     Args:
         n_sentences: Sentences of the text that a teacher is asked about, at most.
-        batch_sentences: Sentences of a step; of pairs, half as many pairs.
+        batch_sentences: Sentences of a step: half are drawn, and each comes with the one that the
+            teacher finds likest; of pairs, half as many pairs.
         weight: Of the sentence loss beside the masked one.
     """
 
@@ -99,6 +109,7 @@ class SentenceLoss:
         if lesson is not None:
             self._rows = rows_of(lesson.sentences, tokenizer, max_tokens=max_tokens)
             self._wanted = onto_leading(lesson.vectors, d_model)
+            self._nearest = nearest(lesson.vectors)
         if pairs is not None:
             self._first = rows_of(pairs.first, tokenizer, max_tokens=max_tokens)
             self._second = rows_of(pairs.second, tokenizer, max_tokens=max_tokens)
@@ -129,10 +140,12 @@ class SentenceLoss:
         return loss.item()
 
     def _of_lesson(self, encoder: Encoder, random: np.random.Generator) -> Tensor:
-        chosen = _chosen(random, len(self._rows), self._recipe.batch_sentences)
-        found = sentence_vectors(encoder, [self._rows[i] for i in chosen])
-        wanted = torch.from_numpy(self._wanted[chosen].astype(np.float32))
-        return imitation(found, wanted.to(found.device))
+        chosen = _chosen(random, len(self._rows), self._recipe.batch_sentences // 2)
+        both = np.concatenate([chosen, self._nearest[chosen]])
+        found = sentence_vectors(encoder, [self._rows[i] for i in both])
+        wanted = torch.from_numpy(self._wanted[both].astype(np.float32)).to(found.device)
+        alike = functional.cosine_similarity(*wanted.split(len(chosen)), dim=1)
+        return imitation(found, wanted) + likeness(*found.split(len(chosen)), alike)
 
     def _of_pairs(self, encoder: Encoder, random: np.random.Generator) -> Tensor:
         assert self._pairs is not None

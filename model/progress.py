@@ -14,10 +14,12 @@ from model.report import Record, TensorBoard
 
 # Shorter texts are tokenised before one could read it.
 CHARACTERS_WORTH_A_BAR = 10_000_000
+# Of training, without a terminal and its bar: between lines that say how far a run is.
+SECONDS_OF_SILENCE = 60
 
 
 class Progress:
-    """A progress line on a terminal, and a line for each held-out score anywhere.
+    """A progress bar on a terminal, a line each minute elsewhere, and one for each held-out score.
 
     Args:
         shown: False for processes that keep quiet.
@@ -95,9 +97,10 @@ class Progress:
         total = recipe.seconds or recipe.steps
         bar = self._bars.add_task("training", total=total, figures="")
         told: int | None = None
+        spoke = 0.0
 
         def tell(step: int, record: Record) -> None:
-            nonlocal told
+            nonlocal told, spoke
             loss, speed = record.train[-1][1], f"{record.tokens_per_second:,.0f} tokens/s"
             done = record.step_seconds if recipe.seconds else step
             figures = f"step {step:,}  loss {loss:.3f}  {speed}"
@@ -119,6 +122,11 @@ class Progress:
                 )
                 self._console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
             told = step
+            if scored:
+                spoke = record.step_seconds
+            elif self._bars.disable and record.step_seconds - spoke >= SECONDS_OF_SILENCE:
+                spoke = record.step_seconds
+                self._console.print(f"{figures}, {done / total:.0%} done", soft_wrap=True)
             if self._board is not None:
                 self._board.tell(step, record, scored)
 

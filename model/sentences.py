@@ -1,13 +1,16 @@
-"""Sentences of a text: the same ones on every machine, a sample of those of ordinary length."""
+"""Sentences of a text, and their words: the same ones on every machine."""
 
 import heapq
 import re
+from collections import Counter
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from model.corpus import Text
 
 # A sentence ends with its mark and what closes after it, before what a sentence begins with.
 END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s+(?=[\"'(\[]*[A-Z0-9])")
+WORD = re.compile(r"[^\W\d_]{3,}")
 FEWEST_WORDS, MOST_WORDS = 4, 60
 
 
@@ -37,6 +40,12 @@ def sampled_sentences(text: Text, *, n: int) -> list[str]:
             f"{text.name} has no sentence of {FEWEST_WORDS} to {MOST_WORDS} words to learn from"
         )
     return heapq.nsmallest(n, unlike, key=_hash)
+
+
+def frequent_words(sentences: Iterable[str], *, n: int) -> list[str]:
+    """The `n` most frequent words of three letters or more, lower-cased, those first."""
+    counts = Counter(word for text in sentences for word in WORD.findall(text.lower()))
+    return sorted(counts, key=lambda word: (-counts[word], word))[:n]
 
 
 def _hash(sentence: str) -> tuple[bytes, str]:

@@ -101,14 +101,14 @@ DEMO = (
     Source("wiki", WIKI, "*/summaries_en-us.json", "wiki", "CC BY-SA 4.0", 3.0),
     Source("enwiki", GENSIM, "*/enwiki-latest-*.bz2", "enwiki", "CC BY-SA 3.0", 2.0, 80),
     Source("factbook", FACTBOOK, "*/data/*.json", "factbook", "public domain", 3.0),
-    Source("places", FACTBOOK, "*/data/*.json", "places", "public domain", 20.0, 10),
+    Source("places", FACTBOOK, "*/data/*.json", "places", "public domain", 40.0, 10),
     Source("days", DAYS, "*/en-us/*_events.dialog", "events", "CC BY-SA 3.0", 2.0),
     Source("births", DAYS, "*/en-us/*[ah]s.dialog", "lives", "CC BY-SA 3.0", 0.25),
     Source("facts", FACTS, "randfacts/safe.txt", "facts", "MIT; origin not stated", 1.0, 20),
-    Source("recipes", RECIPES, "*/recipes_en-us.json", "recipes", "CC BY-SA 4.0", 1.0),
-    Source("wordnet", NLTK, "*/wordnet/data.*", "wordnet", "WordNet 3.0", 1.0, 20),
-    Source("gutenberg", NLTK, "*/gutenberg/*.txt", "gutenberg", "public domain", 0.5),
-    Source("sotu", STDLIB, "*/sotu/data/*.txt", "addresses", "public domain", 1.0),
+    Source("recipes", RECIPES, "*/recipes_en-us.json", "recipes", "CC BY-SA 4.0", 0.5),
+    Source("wordnet", NLTK, "*/wordnet/data.*", "wordnet", "WordNet 3.0", 0.5, 20),
+    Source("gutenberg", NLTK, "*/gutenberg/*.txt", "gutenberg", "public domain", 0.25),
+    Source("sotu", STDLIB, "*/sotu/data/*.txt", "addresses", "public domain", 0.5),
 )
 
 # Where names of countries, capitals, nationalities and languages are found, for the vocabulary.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from export.arrays import unpacked
 from export.artefact import Artefact, InvalidArtefact, load_artefact
+from export.widening import widened
 from model.tokenizer import Tokenizer
 from service.cuda import OutOfMemory
 from service.engine import Array, Engine
@@ -230,7 +231,7 @@ def load_model(
         InvalidArtefact: There is none, or it is damaged or wrong.
         ProviderUnavailable: `device` cannot be had.
     """
-    artefact = _load(source)
+    artefact = widened(_load(source))
     providers = candidates(device, precision, gpu_memory_mib=gpu_memory_mib)
     for provider in providers:
         try:

@@ -102,6 +102,7 @@ def export(out: Path, checkpoints: Mapping[str, Checkpoint]) -> None:
         save_checkpoint(run, encoder=checkpoint.encoder, tokenizer=checkpoint.tokenizer, summary={})
         name = f"tiny-{out.name}-{mixer}".replace("_", "-")
         command = [sys.executable, "-m", "export.cli", str(run), str(out / name)]
+        command += ["--weights", "fp16"] if out.name == "wordpiece" else []  # one kind has it
         exporting.append(subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}))
     assert not any([process.wait() for process in exporting])
 

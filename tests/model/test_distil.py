@@ -10,6 +10,7 @@ from model.distil import (
     contrast,
     imitation,
     likeness,
+    nearest,
     onto_leading,
     prefixes,
     rows_of,
@@ -42,6 +43,19 @@ def test_directions_do_not_hang_on_the_order_of_the_vectors() -> None:
     vectors = drawn(300, 8).numpy()
     there, back = onto_leading(vectors, 4), onto_leading(vectors[::-1], 4)[::-1]
     assert np.allclose(there, back, atol=2e-3)  # half precision
+
+
+def test_the_nearest_is_the_likest_other_vector_whatever_its_length() -> None:
+    directions = drawn(50, 12).numpy()
+    twins = directions * 3 + 0.01 * drawn(50, 12, seed=1).numpy()
+    found = nearest(np.stack([directions, twins], axis=1).reshape(100, 12))
+    assert found.tolist() == [i + 1 - 2 * (i % 2) for i in range(100)]  # its twin
+
+
+def test_the_nearest_is_looked_for_within_a_stretch() -> None:
+    found = nearest(drawn(2500, 8).numpy(), among=1250)
+    assert ((found < 1250) == (np.arange(2500) < 1250)).all()
+    assert (found != np.arange(2500)).all()
 
 
 def test_prefixes_are_halves_down_to_32() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from model.distil import nearest, rows_of, sentence_vectors
 from model.embedding import EmbedRecipe, Lesson, SentenceLoss
 from model.encoder import Encoder
 from model.pairs import Pairs
@@ -75,6 +76,25 @@ def test_going_down_the_gradient_lowers_the_loss(tokenizer: Tokenizer, parts: An
         optimizer.zero_grad()
         after = loss.gradients(encoder, 0)
     assert after < 0.8 * before
+
+
+def test_a_batch_of_the_teachers_holds_each_drawn_sentences_likest(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[int]] = []
+
+    def watched(encoder: Encoder, rows: list[list[int]]) -> torch.Tensor:
+        seen[:] = rows
+        return sentence_vectors(encoder, rows)
+
+    monkeypatch.setattr("model.embedding.sentence_vectors", watched)
+    taught = Lesson([f"it is {a} {b}" for a in "abcdefghij" for b in "abcd"], lesson().vectors, {})
+    encoder = random_encoder("mhsa", vocab_size=tokenizer.vocab_size)
+    made(tokenizer, encoder, lesson=taught).gradients(encoder, 0)
+    rows = rows_of(taught.sentences, tokenizer, max_tokens=encoder.config.max_tokens)
+    likest, found = nearest(taught.vectors), [rows.index(row) for row in seen]
+    assert len(found) == 8
+    assert found[4:] == [likest[i] for i in found[:4]]
 
 
 def test_the_weight_scales_the_gradient_and_not_the_loss(tokenizer: Tokenizer) -> None:

@@ -1,5 +1,7 @@
 """What a person sees of a run: a line for each held-out score, and its sample."""
 
+import dataclasses
+
 import pytest
 
 from model.config import Recipe
@@ -37,6 +39,19 @@ def test_a_score_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
         tell(40, record(10, 30))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in lines[::2]] == ["step 10", "step 30"]
+
+
+def test_without_a_terminal_a_run_says_each_minute_how_far_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Progress(shown=True) as progress:
+        tell = progress.training(RECIPE, board=None)
+        for step, seconds in ((10, 30.0), (20, 70.0), (30, 100.0), (40, 135.0)):
+            tell(step, dataclasses.replace(record(), step_seconds=seconds))
+    assert capsys.readouterr().err.splitlines() == [
+        "step 20  loss 3.500  9 tokens/s, 20% done",
+        "step 40  loss 3.500  5 tokens/s, 40% done",
+    ]
 
 
 def test_a_resumed_run_does_not_say_again_what_was_said_before_it(

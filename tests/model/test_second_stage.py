@@ -75,7 +75,7 @@ def test_the_stage_goes_on_from_a_run_and_leaves_one_with_both_losses_and_likene
     for name in ("held_out_curve", "likeness_curve"):
         assert [step for step, _ in found[name]] == [0, 2, 4]
     assert found["embed"]["teacher"]["d"] == 16
-    assert found["embed"]["sentences"] == 60
+    assert (found["embed"]["sentences"], found["embed"]["words"]) == (60, 12)
     assert found["embed"]["first_stage"]["held_out"] == before.summary["held_out"]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from model.corpus import Corpus
-from model.sentences import sampled_sentences, sentences_of
+from model.sentences import frequent_words, sampled_sentences, sentences_of
 from model.streams import StreamedCorpus
 
 LINES = [f"This is line {i} of a text. It has two sentences ({i})." for i in range(200)]
@@ -42,3 +42,9 @@ def test_sentences_are_a_sample_that_hangs_on_no_order_and_no_cut() -> None:
 def test_a_text_without_sentences_is_refused_by_its_name() -> None:
     with pytest.raises(ValueError, match="x has no sentence of 4 to 60 words"):
         sampled_sentences(Corpus("x", "One word.\n" * 9, "none"), n=9)
+
+
+def test_frequent_words_come_by_how_often_they_are_met_whatever_their_case() -> None:
+    sentences = ["The sea, the SEA and the café.", "An owl: 100 owls_of the sea"]
+    assert frequent_words(sentences, n=4) == ["the", "sea", "and", "café"]
+    assert frequent_words([], n=4) == []
