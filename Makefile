@@ -6,16 +6,23 @@ BIN := $(VENV)/bin
 
 LABML := .venv-labml
 CLIENTS := .venv-clients
+OPTIMUM := .venv-optimum
 RAY := .venv-ray
 
-.PHONY: serve test test-clients test-schema check bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
+# What the bundled English pair was trained with, on a core each.
+ENGLISH := --seconds 5000 --eval-every 600 --checkpoint-every 100
+ENGLISH_EMBED := --seconds 2200 --batch-tokens 1024 --batch-sentences 192 --sentences 60000
+
+.PHONY: serve test coverage test-clients test-schema check models bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
 
 help:
 	@echo "make serve [MODEL=name-or-directory]   start the service on http://127.0.0.1:8000"
 	@echo "make test                              run the tests"
-	@echo "make test-clients                      the clients of others against the service; installs them apart"
+	@echo "make coverage                          the same, and which lines they run"
+	@echo "make test-clients                      the clients of others against the service (needs Node.js); apart"
 	@echo "make test-schema                       the OpenAPI document against the service, at length"
 	@echo "make dev                               install what training, exporting and tests need"
+	@echo "make models [-j2]                      the bundled English pair anew; some hours of one core each"
 	@echo "make bench-train                       the trainer against labml's experiment; about an hour"
 	@echo "make bench-train-short                 its promises of stopping, killing, splitting; two minutes"
 	@echo "make bench-models                      the encoders that make bench measures; minutes each"
@@ -30,6 +37,9 @@ serve: $(VENV)/.serve
 	@$(if $(MODEL),MASKWRIGHT_MODEL=$(MODEL) )$(BIN)/maskwright-serve
 
 test: dev
+	$(BIN)/pytest -n auto --dist loadfile $(PYTEST)
+
+coverage: dev
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n auto --dist loadfile $(PYTEST)
 	@$(BIN)/coverage combine --quiet
@@ -40,7 +50,7 @@ test-schema: dev
 
 # The clients of others come with much of their own, so they have an environment of their own. Of what
 # bertviz requires, showing weights takes torch and ipython alone.
-test-clients: $(CLIENTS)/.clients
+test-clients: $(CLIENTS)/.clients $(OPTIMUM)/.optimum tests/clients/transformers_js/node_modules
 	$(CLIENTS)/bin/pytest -c tests/clients/pytest.ini tests/clients $(PYTEST)
 
 $(CLIENTS)/.clients: requirements/clients.txt pyproject.toml
@@ -50,10 +60,52 @@ $(CLIENTS)/.clients: requirements/clients.txt pyproject.toml
 	$(CLIENTS)/bin/pip install --quiet --no-deps --editable .
 	@touch $@
 
+# optimum wants an older transformers than the rest.
+$(OPTIMUM)/.optimum: requirements/optimum.txt
+	$(PYTHON) -m venv $(OPTIMUM)
+	$(OPTIMUM)/bin/pip install --quiet --requirement requirements/optimum.txt
+	@touch $@
+
+# Scripts of packages would fetch CUDA libraries and the like.
+tests/clients/transformers_js/node_modules: tests/clients/transformers_js/package-lock.json
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
 check: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# A run that was stopped goes on; one that is done is kept. docs/english.md says what it costs.
+models: models/english-mhsa models/english-mlp-mixer
+
+models/english-mhsa runs/english-mhsa.embedded runs/english-mhsa.trained: MIXER := mhsa
+models/english-mlp-mixer runs/english-mlp-mixer.embedded runs/english-mlp-mixer.trained: MIXER := mlp_mixer
+
+models/english-%: runs/english-%.embedded
+	$(BIN)/maskwright-export runs/english-$*-embed $@ --force --weights fp16 --notes docs/english.md
+	$(BIN)/maskwright-export --add int8 $@
+	$(BIN)/maskwright-export --add fp16 $@
+
+runs/english-%.embedded: runs/english-%.trained
+	$(call trained,runs/english-$*-embed,--stage embed --from runs/english-$* --teacher minilm $(ENGLISH_EMBED))
+	@touch $@
+
+runs/english-%.trained: runs/demo-corpus.built
+	$(call trained,runs/english-$*,--preset demo --mixer $(MIXER) --corpus demo $(ENGLISH))
+	@touch $@
+
+runs/demo-corpus.built: | dev
+	$(BIN)/maskwright-corpus build demo
+	@mkdir -p runs
+	@touch $@
+
+define trained
+	if [ -e $(1)/checkpoint.safetensors ]; then $(BIN)/maskwright-train --resume $(1) --threads 1; \
+	else $(BIN)/maskwright-train $(2) --out $(1) --threads 1; fi
+endef
+
+.PRECIOUS: runs/english-%.embedded runs/english-%.trained
 
 # labml runs in an environment of its own; what its distributions require beyond this is not used.
 bench-train: dev $(LABML)/.labml

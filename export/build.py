@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from export.card import model_card
 from export.graphs import FORMS, export_graph
 from export.halves import narrowed, rounded
 from export.parity import Arrays, measure, torch_outputs
+from export.places import new_directory
 from export.weights import WeightsFile
 from model.checkpoint import Checkpoint
 from model.config import check_choice, to_json
@@ -66,25 +66,15 @@ def build_artefact(
         export.parity.ParityError: A graph does not say what the encoder says.
     """
     check_choice("weights", weights, STORED)
-    if out.exists() and not replace:
-        raise FileExistsError(f"{out} exists; --force replaces it")
-    if out.exists() and not (out / MANIFEST).is_file():
-        raise FileExistsError(f"{out} has no {MANIFEST}; --force replaces nothing but artefacts")
     _check_finite(checkpoint.encoder, "training diverged; take an earlier checkpoint")
     if weights == "fp16":
         checkpoint = dataclasses.replace(checkpoint, encoder=rounded(checkpoint.encoder))
         _check_finite(checkpoint.encoder, "it is beyond what fp16 can hold; export fp32 weights")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
-        directory = Path(scratch) / "artefact"
-        directory.mkdir()
-        fields = _facts(checkpoint, name=name) | {"weights": weights}
-        fields |= {"prompts": dict(prompts)} if prompts else {}
-        fields |= {"notes": notes} if notes else {}
+    fields = _facts(checkpoint, name=name) | {"weights": weights}
+    fields |= {"prompts": dict(prompts)} if prompts else {}
+    fields |= {"notes": notes} if notes else {}
+    with new_directory(out, mark=MANIFEST, replace=replace) as directory:
         _fill(checkpoint, directory, fields, tell=tell)
-        if out.exists():
-            out.replace(Path(scratch) / "replaced")  # goes with the scratch directory
-        directory.replace(out)
 
 
 def _fill(

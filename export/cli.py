@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 from export.build import STORED, build_artefact
+from export.hugging_face import write_hugging_face
 from export.subject import held_out_text, load_subject
+from export.triton import write_repository
 from export.variants import PLANS, add_variant
 from model.checkpoint import load_checkpoint
 from model.corpus import shipped
 
+FORMATS = ("artefact", "transformers", "triton")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -33,6 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="NAME=TEXT",
         help="a text that the model was trained to see before others, for prompt_name in requests; "
         "may be repeated",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="artefact: what maskwright-serve serves; transformers: a directory for "
+        "transformers.js and optimum; triton: a model repository of Triton Inference Server "
+        "(artefact)",
     )
     parser.add_argument(
         "--weights",
@@ -64,6 +75,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if (options.add is None) == (options.checkpoint is None):
         parser.error("a checkpoint and OUT are wanted, or --add PRECISION and OUT")
+    if options.format != "artefact" and (
+        options.prompt or options.notes or options.weights != "fp32"
+    ):
+        parser.error("--prompt, --notes and --weights are of artefacts")
     try:
         if options.add is not None:
             text = options.text.read_text("utf-8") if options.text else _held_out(options.out)
@@ -72,22 +87,31 @@ def main(arguments: list[str] | None = None) -> int:
         name = options.name or options.out.resolve().name
         if not NAME.fullmatch(name):
             raise ValueError(f"name={name!r}; up to 64 of a-z, 0-9, '.', '_' and '-'")
-        prompts = dict(map(_prompt, options.prompt))
-        build_artefact(
-            load_checkpoint(options.checkpoint),
-            options.out,
-            name=name,
-            weights=options.weights,
-            prompts=prompts,
-            notes=options.notes.read_text("utf-8") if options.notes else "",
-            replace=options.force,
-            tell=_say,
-        )
+        _export(options, name)
     except (ValueError, OSError) as error:
         print(f"maskwright-export: {error}", file=sys.stderr)  # noqa: T201 the command's output
         return 2
-    _say(f"wrote {options.out}; serve it with: maskwright-serve --model {options.out}")
+    serve = f"; serve it with: maskwright-serve --model {options.out}"
+    _say(f"wrote {options.out}{serve if options.format == 'artefact' else ''}")
     return 0
+
+
+def _export(options: argparse.Namespace, name: str) -> None:
+    checkpoint, how = load_checkpoint(options.checkpoint), {"replace": options.force, "tell": _say}
+    if options.format == "triton":
+        write_repository(checkpoint, options.out, name=name, **how)
+    elif options.format == "transformers":
+        write_hugging_face(checkpoint, options.out, **how)
+    else:
+        build_artefact(
+            checkpoint,
+            options.out,
+            name=name,
+            weights=options.weights,
+            prompts=dict(map(_prompt, options.prompt)),
+            notes=options.notes.read_text("utf-8") if options.notes else "",
+            **how,
+        )
 
 
 def _held_out(directory: Path) -> str:

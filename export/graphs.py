@@ -1,7 +1,8 @@
 """An encoder as ONNX graphs whose weights lie in one safetensors file.
 
-`encode` answers fill-mask and embedding in one pass; `attention` shows the mixing weights. Output
-names never match an operator's: the exporter would write a wrong model.
+`encode` answers fill-mask and embedding in one pass; `attention` shows the mixing weights;
+`every-logit` is what other libraries expect. Output names never match an operator's: the exporter
+would write a wrong model.
 """
 
 import copy
@@ -40,6 +41,7 @@ class Form:
 class Graph(nn.Module):
     """What is exported: an encoder, and tensors out of it by name."""
 
+    inputs: ClassVar[tuple[str, ...]]
     outputs: ClassVar[tuple[str, ...]]
 
     def __init__(self, encoder: Encoder) -> None:
@@ -54,6 +56,7 @@ class Encode(Graph):
     gathered rows only and the best candidates are picked here.
     """
 
+    inputs = ("input_ids", "lengths", "mask_positions")
     outputs = (
         *(f"pooled_{name}" for name in POOLINGS),
         "last_hidden",
@@ -80,6 +83,7 @@ class Encode(Graph):
 class Attention(Graph):
     """`input_ids` [B,T] and `lengths` [B] to every layer's mixing weights [B,L,H,T,T]."""
 
+    inputs = ("input_ids", "lengths")
     outputs = ("mixing_weights",)
 
     def forward(
@@ -87,6 +91,23 @@ class Attention(Graph):
     ) -> Float[Tensor, "batch layers heads seq seq"]:
         """The weights, written out: no fused operator returns them."""
         return self.encoder.mixing_weights(input_ids, lengths)
+
+
+class EveryLogit(Graph):
+    """`input_ids` and `attention_mask` [B,T] to logits [B,T,V] and hidden states [B,T,D].
+
+    What other libraries take a masked-language model to be. Padding is on the right.
+    """
+
+    inputs = ("input_ids", "attention_mask")
+    outputs = ("logits", "last_hidden_state")
+
+    def forward(
+        self, input_ids: Int[Tensor, "batch seq"], attention_mask: Int[Tensor, "batch seq"]
+    ) -> tuple[Tensor, ...]:
+        """The tensors of `outputs`, in their order."""
+        hidden = self.encoder(input_ids, attention_mask.sum(dim=1))
+        return self.encoder.every_logit(hidden), hidden
 
 
 class AttentionOp(nn.Module):
@@ -133,16 +154,18 @@ def export_graph(encoder: Encoder, graph: str, form: Form) -> ModelProto:
     tokens = torch.export.Dim("tokens", max=encoder.config.max_tokens)
     # At least two of each: the exporter takes a one for a constant.
     n_tokens = min(8, encoder.config.max_tokens)
-    inputs: dict[str, tuple[Tensor, Any]] = {
+    masked = torch.export.Dim("masked")
+    lengths = torch.tensor([n_tokens, 1])
+    examples: dict[str, tuple[Tensor, Any]] = {
         "input_ids": (torch.zeros(2, n_tokens, dtype=torch.int64), {0: batch, 1: tokens}),
-        "lengths": (torch.tensor([n_tokens, 1]), {0: batch}),
-        "mask_positions": (
-            torch.tensor([[0, 0], [0, 1], [1, 0]]),
-            {0: torch.export.Dim("masked")},
+        "lengths": (lengths, {0: batch}),
+        "attention_mask": (
+            (torch.arange(n_tokens) < lengths[:, None]).long(),
+            {0: batch, 1: tokens},
         ),
+        "mask_positions": (torch.tensor([[0, 0], [0, 1], [1, 0]]), {0: masked}),
     }
-    if graph != "encode":
-        del inputs["mask_positions"]
+    inputs = {name: examples[name] for name in GRAPHS[graph].inputs}
     with _quiet():
         program = torch.onnx.export(
             module,
@@ -196,7 +219,11 @@ def point_to_file(tensor: TensorProto, *, location: str, offset: int, length: in
     tensor.data_location = TensorProto.EXTERNAL
 
 
-GRAPHS: dict[str, type[Graph]] = {"encode": Encode, "attention": Attention}
+GRAPHS: dict[str, type[Graph]] = {
+    "encode": Encode,
+    "attention": Attention,
+    "every-logit": EveryLogit,
+}
 
 FORMS: dict[str, Form] = {
     "attention-op": Form(opset=24, attention_op=True),

@@ -20,6 +20,7 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 FP32_BOUND = 1e-5
+PER_TOKEN = frozenset({"last_hidden", "last_hidden_state", "logits"})
 PER_MASK = frozenset({"top_logprobs", "top_ids", "mask_logprobs"})
 
 
@@ -94,8 +95,7 @@ def run(session: ort.InferenceSession, inputs: Mapping[str, Array]) -> Arrays:
 def torch_outputs(encoder: Encoder, graph: str, inputs: Arrays) -> Arrays:
     """What the graph must say, from torch in fp32."""
     module = GRAPHS[graph](encoder)
-    tensors = [torch.from_numpy(array) for array in inputs.values()]
-    outputs = module(*(tensors if graph == "encode" else tensors[:2]))
+    outputs = module(*(torch.from_numpy(inputs[name]) for name in module.inputs))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     names = GRAPHS[graph].outputs
     return {name: output.numpy() for name, output in zip(names, outputs, strict=True)}
@@ -116,6 +116,7 @@ def _case(lengths: list[int], config: EncoderConfig, random: np.random.Generator
     return {
         "input_ids": ids.astype(np.int64),
         "lengths": np.array(lengths, np.int64),
+        "attention_mask": (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64),
         "mask_positions": np.array(masks, np.int64),
     }
 
@@ -128,7 +129,7 @@ def differences(found: Arrays, reference: Arrays, inputs: Arrays) -> dict[str, f
         if name == "top_ids":
             continue
         actual = found[name]
-        if name == "last_hidden":
+        if name in PER_TOKEN:
             actual, expected = actual[real], expected[real]
         worst[name] = relative(actual, expected)
     if "top_ids" in found:  # ties may stand in either order: look the found ids up instead
@@ -158,13 +159,14 @@ def alone_against_batched(session: ort.InferenceSession, inputs: Arrays) -> floa
         alone: Arrays = {
             "input_ids": inputs["input_ids"][row : row + 1, :length],
             "lengths": np.array([length], np.int64),
+            "attention_mask": np.ones((1, length), np.int64),
             "mask_positions": np.stack([np.zeros_like(columns), columns], axis=1),
         }
         for name, found in run(session, alone).items():
             if name == "top_ids":
                 continue
             expected = together[name][masks if name in PER_MASK else slice(row, row + 1)]
-            if name == "last_hidden":
+            if name in PER_TOKEN:
                 expected = expected[:, :length]
             if name == "mixing_weights":
                 expected = expected[..., :length, :length]

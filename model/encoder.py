@@ -89,17 +89,27 @@ class Encoder(nn.Module):
         self, hidden: Float[Tensor, "batch seq d_model"], positions: Int[Tensor, "masked 2"]
     ) -> Float[Tensor, "masked vocab"]:
         """Vocabulary logits at `positions` (row, column) only: the head is the dearest layer."""
-        h_ND = self.head_inputs(hidden, positions)
-        if self.head is not None:
-            return self.head(h_ND) + self.head_bias
-        return nn.functional.linear(h_ND, self.head_weight, self.head_bias)
+        return self._headed(self.head_inputs(hidden, positions))
+
+    def every_logit(
+        self, hidden: Float[Tensor, "batch seq d_model"]
+    ) -> Float[Tensor, "batch seq vocab"]:
+        """Vocabulary logits at every position, as other libraries have them."""
+        return self._headed(self._scaled(hidden))
 
     def head_inputs(
         self, hidden: Float[Tensor, "batch seq d_model"], positions: Int[Tensor, "masked 2"]
     ) -> Float[Tensor, "masked d_model"]:
         """What the head takes at `positions`."""
-        h_ND = hidden[positions[:, 0], positions[:, 1]]
-        return h_ND if self.head is not None else h_ND * self.config.d_model**-0.5
+        return self._scaled(hidden[positions[:, 0], positions[:, 1]])
+
+    def _scaled(self, hidden: Tensor) -> Tensor:
+        return hidden if self.head is not None else hidden * self.config.d_model**-0.5
+
+    def _headed(self, inputs: Tensor) -> Tensor:
+        if self.head is not None:
+            return self.head(inputs) + self.head_bias
+        return nn.functional.linear(inputs, self.head_weight, self.head_bias)
 
     @property
     def head_weight(self) -> Tensor:

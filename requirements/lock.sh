@@ -15,4 +15,7 @@ lock serve --generate-hashes "$@"
 lock serve-gpu --generate-hashes "$@"
 lock dev --constraint requirements/serve.txt --no-annotate "$@"
 lock clients --constraint requirements/serve.txt --no-annotate "$@"
-sed -i -E '/^(nvidia-|cuda-|triton==|onnxruntime-gpu)/d' requirements/dev.txt requirements/clients.txt
+uv pip compile requirements/optimum.in --quiet --universal --python-version 3.11 --no-annotate \
+    --no-emit-index-url --custom-compile-command "make lock" --output-file requirements/optimum.txt
+sed -i -E '/^(nvidia-|cuda-|triton==|onnxruntime-gpu)/d' requirements/dev.txt \
+    requirements/clients.txt requirements/optimum.txt

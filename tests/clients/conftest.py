@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 os.environ["no_proxy"] = "127.0.0.1"
 os.environ["LANGSMITH_TRACING"] = "false"
 
