@@ -10,7 +10,7 @@ OPTIMUM := .venv-optimum
 RAY := .venv-ray
 
 # What the bundled English pair was trained with, on a core each.
-ENGLISH := --seconds 5000 --eval-every 600 --checkpoint-every 100
+ENGLISH := --words-from minilm --steps 2400 --eval-every 400 --checkpoint-every 100
 ENGLISH_EMBED := --seconds 2200 --batch-tokens 1024 --batch-sentences 192 --sentences 60000
 
 .PHONY: serve test coverage test-clients test-schema check models bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help

@@ -19,7 +19,7 @@ from export.weights import WeightsFile
 from model.checkpoint import Checkpoint
 
 GRAPHS, FORM = ("encode", "attention"), "decomposed"
-TYPES = {TensorProto.INT64: "TYPE_INT64", TensorProto.FLOAT: "TYPE_FP32"}
+TYPES: dict[int, str] = {TensorProto.INT64: "TYPE_INT64", TensorProto.FLOAT: "TYPE_FP32"}
 
 
 def write_repository(

@@ -52,15 +52,20 @@ def training_rows(training: Mapping[str, Any]) -> list[str]:
         f"| corpus | {training['corpus']['name']}, sha256 {training['corpus']['sha256'][:12]}… |",
         f"| steps | {training['step']:,} of {training['recipe']['batch_tokens']:,} tokens |",
     ]
+    if words := training.get("source", {}).get("words"):
+        rows.append(f"| words | the embedding began as {words}'s |")
+    before: Mapping[str, Any] = {}
     if embed := training.get("embed"):
         lessons = [embed[kind]["name"] for kind in ("teacher", "pairs") if kind in embed]
-        before = embed["first_stage"].get("step", 0)
+        before = embed["first_stage"]
         rows.append(
             f"| stage | the second, for vectors of sentences, from {' and '.join(lessons)}; "
-            f"{before:,} steps went before |"
+            f"{before.get('step', 0):,} steps went before |"
         )
     if cost := training.get("cost"):
-        rows.append(f"| cost | {cost['cpu_seconds']:,.0f} CPU-seconds |")
+        earlier = before.get("cost", {}).get("cpu_seconds")
+        after = f", after {earlier:,.0f} of the first stage" if earlier else ""
+        rows.append(f"| cost | {cost['cpu_seconds']:,.0f} CPU-seconds{after} |")
     if score := training.get("held_out"):
         rows.append(
             f"| held-out masked loss | {score['loss']:.4f} nats, top-1 {score['accuracy']:.4f} "

@@ -30,17 +30,26 @@ from model.report import Record
 from model.similarity import pairs_of, similarity
 from model.sources import MIXES
 from model.streams import dataset, sampled, text_of_files
-from model.teacher import TEACHERS
+from model.teacher import TEACHERS, Teacher, teacher_directory
 from model.tokenizer import TRAINERS, Tokenizer, train_wordpiece
 from model.tokens import tokenised
 from model.train import Likeness, Run, train
+from model.words import word_embedding
 
 # A vocabulary is much the same from a part of a long text.
 CHARACTERS_FOR_A_VOCABULARY = 64_000_000
 # What a checkpoint says of where its text and lessons came from, and `--resume` takes from there.
 SOURCE = ("text", "corpus", "dataset", "column", "split")
 LESSONS = ("teacher", "pairs", "sts")
-KEPT = ("tokenizer", "vocab_size", "size", "activation", "norm", "dropout")  # by the second stage
+KEPT = (
+    "tokenizer",
+    "vocab_size",
+    "size",
+    "activation",
+    "norm",
+    "dropout",
+    "words",
+)  # by the second stage
 RECIPE = (
     *("tokenizer", "vocab_size", "row_lengths", "line_start_share", "batch_tokens", "accumulate"),
     *("steps", "seconds"),
@@ -150,7 +159,12 @@ def _run(options: argparse.Namespace) -> Run:
     # A preset's windows fill its rows, without room for [CLS] and [SEP].
     longest = config.max_tokens - tokenizer.n_wrap
     recipe = dataclasses.replace(recipe, eval_length=min(recipe.eval_length, longest))
-    source = {name: _plain(value) for name, value in _given(options, *SOURCE).items()}
+    source = {name: _plain(value) for name, value in _given(options, *SOURCE, "words").items()}
+    words = None
+    if options.words:
+        teacher = Teacher(teacher_directory(options.words))
+        words = word_embedding(teacher, tokenizer, d_model=config.d_model, seed=options.seed)
+        source["words"] = teacher.directory.name
     return Run(
         config=config,
         recipe=recipe,
@@ -158,6 +172,7 @@ def _run(options: argparse.Namespace) -> Run:
         tokenizer=tokenizer,
         seed=options.seed,
         source=source,
+        words=words,
     )
 
 
@@ -176,6 +191,8 @@ def _second_stage(options: argparse.Namespace, progress: Progress) -> Run:
     text = _given(options, *SOURCE) or summary.get("source", {})
     source = {name: _plain(text[name]) for name in SOURCE if text.get(name)}
     source |= {name: _plain(value) for name, value in _given(options, *LESSONS).items()}
+    if words := summary.get("source", {}).get("words"):
+        source["words"] = words
     if (teacher := source.get("teacher")) and teacher not in TEACHERS and Path(teacher).is_dir():
         source["teacher"] = _plain(Path(teacher))
     told = ("step", "held_out", "cost")

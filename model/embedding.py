@@ -144,8 +144,9 @@ class SentenceLoss:
         both = np.concatenate([chosen, self._nearest[chosen]])
         found = sentence_vectors(encoder, [self._rows[i] for i in both])
         wanted = torch.from_numpy(self._wanted[both].astype(np.float32)).to(found.device)
-        alike = functional.cosine_similarity(*wanted.split(len(chosen)), dim=1)
-        return imitation(found, wanted) + likeness(*found.split(len(chosen)), alike)
+        (first, second), (theirs, others) = (x.split(len(chosen)) for x in (found, wanted))
+        alike = functional.cosine_similarity(theirs, others, dim=1)
+        return imitation(found, wanted) + likeness(first, second, alike)
 
     def _of_pairs(self, encoder: Encoder, random: np.random.Generator) -> Tensor:
         assert self._pairs is not None

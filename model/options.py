@@ -56,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
     model.add_argument("--activation", choices=FEEDFORWARDS)
     model.add_argument("--norm", choices=NORMS)
     model.add_argument("--dropout", type=float, help="share dropped")
+    model.add_argument(
+        "--words-from",
+        dest="words",
+        metavar="NAME",
+        help=f"begin with the word embedding of a teacher: a directory, or {', '.join(TEACHERS)}",
+    )
     embed = made.add_argument_group("stage embed (a teacher, or pairs, or both)")
     embed.add_argument(
         "--from", dest="start", type=Path, metavar="RUN", help="what it goes on from"

@@ -108,6 +108,23 @@ class Teacher:
                     digest.update(hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()
 
+    @property
+    def embedding(self) -> NDArray[np.float32]:
+        """Its word embedding [V,D]."""
+        rows: NDArray[np.float32] = self._model.get_input_embeddings().weight.float().numpy()
+        return rows
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token of this name, if it has one."""
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
+
+    def ids_of(self, text: str) -> list[int]:
+        """The ids that a text falls into, but unknown ones."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        special = {"[UNK]", "<unk>"}
+        return [i for i, t in zip(encoding.ids, encoding.tokens, strict=True) if t not in special]
+
     @torch.inference_mode()
     def vectors(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         """Their vectors [N,D], each of length 1."""

@@ -9,7 +9,9 @@ from threading import Event
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from model.batches import Sampler
 from model.card import run_card
@@ -46,6 +48,7 @@ class Run:
     Attributes:
         source: Where the text came from, as the command was told; for `--resume`.
         start: The checkpoint whose weights it begins with.
+        words: The word embedding [V,d_model] that it begins with, drawn at random where it is NaN.
         sentences: The loss that is taken beside the masked one, in the stage of embeddings.
     """
 
@@ -56,6 +59,7 @@ class Run:
     seed: int = 0
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
     start: Checkpoint | None = None
+    words: NDArray[np.float32] | None = None
     sentences: SentenceLoss | None = None
 
     def summary(self, encoder: Encoder, *, step: int) -> dict[str, Any]:
@@ -145,6 +149,10 @@ class Training:
         self.encoder = Encoder(run.config).to(workers.device)
         if run.start is not None:
             self.encoder.load_state_dict(run.start.encoder.state_dict())
+        if run.words is not None:
+            words = torch.from_numpy(run.words).to(workers.device)
+            weight = self.encoder.embedding.weight.data
+            weight.copy_(torch.where(words.isnan(), weight, words))
         self._likeness = likeness
         self.held_out_ids = run.tokenizer.encode_corpus(run.corpus.held_out())
         # What the last step could not score is refused before the first.

@@ -44,6 +44,17 @@ def test_a_card_says_what_was_trained_on_what() -> None:
     assert "1.5000 nats, top-1 0.5000 (windows of 32, 15 % masked, 4 draws)" in card
 
 
+def test_a_card_says_whose_words_it_began_with_and_what_both_stages_cost() -> None:
+    embed = {
+        "teacher": {"name": "minilm"},
+        "first_stage": {"step": 2400, "cost": {"cpu_seconds": 8000.2}},
+    }
+    card = run_card(summary(source={"words": "minilm"}, embed=embed), name="mine")
+    assert "| words | the embedding began as minilm's |" in card
+    assert "from minilm; 2,400 steps went before |" in card
+    assert "| cost | 61 CPU-seconds, after 8,000 of the first stage |" in card
+
+
 def test_a_card_shows_the_last_sample_only() -> None:
     samples = [(1, "old"), (7, "to [b]e")]
     card = run_card(summary(), name="mine", samples=samples)
