@@ -9,8 +9,9 @@ CLIENTS := .venv-clients
 OPTIMUM := .venv-optimum
 RAY := .venv-ray
 
-# What the bundled English pair was trained with, on a core each.
+# How the English pair is trained, on a core each.
 ENGLISH := --words-from minilm --steps 2400 --eval-every 400 --checkpoint-every 100
+NOTES := $(addprefix --notes ,$(wildcard docs/english.md))
 ENGLISH_EMBED := --seconds 2200 --batch-tokens 1024 --batch-sentences 192 --sentences 60000
 
 .PHONY: serve test coverage test-clients test-schema check models bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
@@ -22,7 +23,7 @@ help:
 	@echo "make test-clients                      the clients of others against the service (needs Node.js); apart"
 	@echo "make test-schema                       the OpenAPI document against the service, at length"
 	@echo "make dev                               install what training, exporting and tests need"
-	@echo "make models [-j2]                      the bundled English pair anew; some hours of one core each"
+	@echo "make models [-j2]                      an English pair, one of each mixer; hours of a core each"
 	@echo "make bench-train                       the trainer against labml's experiment; about an hour"
 	@echo "make bench-train-short                 its promises of stopping, killing, splitting; two minutes"
 	@echo "make bench-models                      the encoders that make bench measures; minutes each"
@@ -76,14 +77,14 @@ check: dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# A run that was stopped goes on; one that is done is kept. docs/english.md says what it costs.
+# A run that was stopped goes on; one that is done is kept. docs/training.md says what it costs.
 models: models/english-mhsa models/english-mlp-mixer
 
 models/english-mhsa runs/english-mhsa.embedded runs/english-mhsa.trained: MIXER := mhsa
 models/english-mlp-mixer runs/english-mlp-mixer.embedded runs/english-mlp-mixer.trained: MIXER := mlp_mixer
 
 models/english-%: runs/english-%.embedded
-	$(BIN)/maskwright-export runs/english-$*-embed $@ --force --weights fp16 --notes docs/english.md
+	$(BIN)/maskwright-export runs/english-$*-embed $@ --force --weights fp16 $(NOTES)
 	$(BIN)/maskwright-export --add int8 $@
 	$(BIN)/maskwright-export --add fp16 $@
 

@@ -70,7 +70,9 @@ def process(
 
 @contextlib.contextmanager
 def service(*flags: str, port: int, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`maskwright-serve` on a port, ready."""
+    """`maskwright-serve` on a port, ready; of a model so small that the time is the service's."""
+    if "--model" not in flags:
+        flags = ("--model", "shakespeare-mhsa", *flags)
     command = (sys.executable, "-m", "service.cli", "--device", "cpu", "--port", str(port), *flags)
     with process(*command, log=log, ready=f"http://127.0.0.1:{port}/readyz") as started:
         yield started

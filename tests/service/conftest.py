@@ -94,11 +94,12 @@ class Server:
 def server_process(
     *flags: str, cwd: Path | None = None, module: Sequence[str] = ("service.cli",)
 ) -> Iterator[Server]:
-    """`maskwright-serve` on a free port, from its greeting on."""
+    """`maskwright-serve` on a free port, greeted; of a small model unless another is named."""
+    environment = {"MASKWRIGHT_MODEL": "shakespeare-mhsa", **os.environ}
     command = [sys.executable, "-m", *module, "--port", "0", "--drain-delay", "0", *flags]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=cwd, env=os.environ
+            command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=cwd, env=environment
         )
         try:
             greeting = process.stdout.readline() if process.stdout else ""
@@ -114,7 +115,7 @@ def server_process(
 
 @pytest.fixture(scope="session")
 def bundled_server() -> Iterator[Server]:
-    """A server of both bundled models, for tests that leave it as it was."""
+    """A server of two bundled models, for tests that leave it as it was."""
     names = ("shakespeare-mhsa", "shakespeare-mlp-mixer")
     with server_process(*(flag for name in names for flag in ("--model", name))) as server:
         yield server
