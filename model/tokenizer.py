@@ -8,7 +8,7 @@ can send padding or a separator.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,12 @@ class Encoded:
 
     Args:
         find: Finds the places: not all who want ids want them.
+        own: Finds them without what the vocabulary drops beside a token, which no mask takes over.
     """
 
     ids: list[int]
     find: Callable[[], list[tuple[int, int]]]
+    own: Callable[[], list[tuple[int, int]]]
 
     @cached_property
     def offsets(self) -> list[tuple[int, int]]:
@@ -98,9 +100,10 @@ class Tokenizer:
         """
         encoding = self._backend.encode(text, add_special_tokens=False)
         ids: list[int] = encoding.ids
+        own = partial(getattr, encoding, "offsets")
         if self.kind != "wordpiece":
-            return Encoded(ids, lambda: encoding.offsets)
-        return Encoded(ids, lambda: _covering(text, ids, encoding.offsets, self.mask_id))
+            return Encoded(ids, own, own)
+        return Encoded(ids, lambda: _covering(text, ids, own(), self.mask_id), own)
 
     def encode_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, without prefix and suffix, on every core."""

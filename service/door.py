@@ -67,18 +67,23 @@ class Door:
         if scope["method"] == "HEAD":  # answered, counted and logged as GET, of which the server
             scope = {**scope, "method": "GET"}  # sends the head alone
         record = begin(scope["headers"])
-        answer = _Answer(send, record)
+        receipt: Receipt = scope.get("state", {}).get(STATE) or Receipt()
+        answer = _Answer(send, record, receipt)
         self._metrics.http_in_flight.inc()
         try:
-            await self._handle(scope, receive, answer, record)
+            await self._handle(scope, receive, answer, receipt, record)
         finally:
             self._metrics.http_in_flight.dec()
             self._note(scope, answer, record)
 
     async def _handle(
-        self, scope: Scope, receive: Receive, answer: "_Answer", record: Record
+        self,
+        scope: Scope,
+        receive: Receive,
+        answer: "_Answer",
+        receipt: Receipt,
+        record: Record,
     ) -> None:
-        receipt: Receipt = scope.get("state", {}).get(STATE) or Receipt()
         try:
             self._check(scope, receipt, record)
             with self._keys.held(record.key):
@@ -156,10 +161,15 @@ class Door:
 
 
 class _Answer:
-    """An answer on its way: what it is, and what each one carries."""
+    """An answer on its way: what it is, and what each one carries.
 
-    def __init__(self, send: Send, record: Record) -> None:
-        self._send, self.started, self.status = send, False, 500
+    Its head waits for its body: most are whole then, and written at once.
+    """
+
+    def __init__(self, send: Send, record: Record, receipt: Receipt) -> None:
+        self._send, self._receipt = send, receipt
+        self.started, self.status = False, 500
+        self._head: Message | None = None
         self._headers = [
             (b"x-request-id", record.request_id.encode()),
             (b"x-content-type-options", b"nosniff"),
@@ -167,8 +177,17 @@ class _Answer:
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.started, self.status = True, message["status"]
-            message = {**message, "headers": [*message["headers"], *self._headers]}
+            self.status = message["status"]
+            self._head = {**message, "headers": [*message["headers"], *self._headers]}
+            return
+        head, self._head = self._head, None
+        self.started = True
+        if head is not None:
+            whole, body = not message.get("more_body"), message.get("body", b"")
+            write = self._receipt.answer
+            if whole and write and write(self.status, head["headers"], body):
+                return
+            await self._send(head)
         await self._send(message)
 
 

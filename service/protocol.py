@@ -11,12 +11,18 @@ import enum
 import fcntl
 import struct
 import termios
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from service.errors import (
@@ -35,6 +41,11 @@ MAX_FRAMING = 8
 READ_CHECK_SECONDS = 5.0
 READ_BYTES = 65536  # that a client takes between two checks, or half of what there is
 
+SPECIAL_FIELDS = frozenset({b"connection", b"transfer-encoding"})  # the cycle acts on them
+TOGETHER_BYTES = 65536  # of a body that is joined to its head
+
+Fields = Sequence[tuple[bytes, bytes]]
+
 STATE = "maskwright"  # the key of a request's `Receipt` in its scope's state
 
 
@@ -44,9 +55,12 @@ class Receipt:
 
     Attributes:
         error: Why it could not be taken in whole; it is answered with this.
+        answer: Writes an answer that is there as a whole (status, head fields, body) at once; gives
+            False, and writes nothing, where it has to go the general way.
     """
 
     error: ServiceError | None = None
+    answer: Callable[[int, Fields, bytes], bool] | None = None
 
 
 class Stage(enum.Enum):
@@ -184,7 +198,44 @@ class Protocol(HttpToolsProtocol):
             previous.keep_alive = True  # this one is answered after it
         if self._limits.draining or self.expect_100_continue:
             self._close_after(self.cycle)
+        self._receipt.answer = partial(self._answer, self.cycle)
         self._stage, self._n_received = Stage.BODY, 0
+
+    def _answer(
+        self, cycle: RequestResponseCycle, status: int, fields: Fields, body: bytes
+    ) -> bool:
+        """Write a whole answer at once, as the cycle would in two steps after a look at each field.
+
+        That is one packet in place of two, and saves a tenth of what a short request costs.
+        """
+        lengths = [int(value) for name, value in fields if name == b"content-length"]
+        head = b"".join([b"%b: %b\r\n" % field for field in fields])
+        general = (
+            cycle.response_started
+            or cycle.disconnected
+            or self.flow.write_paused
+            or cycle.scope["method"] == "HEAD"
+            or lengths != [len(body)]
+            or head.count(b"\n") != len(fields)  # a line break in a field: the cycle refuses it
+            or any(name in SPECIAL_FIELDS for name, _ in fields)
+        )
+        if general:
+            return False
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        close = b"" if cycle.keep_alive else b"connection: close\r\n"
+        defaults = [b"%b: %b\r\n" % field for field in cycle.default_headers]
+        parts = [STATUS_LINE[status], *defaults, head, close, b"\r\n"]
+        if len(body) <= TOGETHER_BYTES:
+            parts.append(body)
+        self.transport.write(b"".join(parts))
+        if len(body) > TOGETHER_BYTES:
+            self.transport.write(body)
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
 
     def on_message_complete(self) -> None:
         """A request's last byte."""

@@ -146,7 +146,7 @@ def _mask(
     apart = logprobs[0] - logprobs[1]
     orders = [np.argsort(-of_model, kind="stable")[:N_CANDIDATES].tolist() for of_model in logprobs]
     return {
-        "span": window.spans[column],
+        "span": window.find_mask(column),
         "candidates": [
             [
                 {"token": i, "token_str": tokenizer.token_str(i), "score": float(scores[i])}

@@ -229,13 +229,13 @@ def _check_size(
 
 
 def _candidate(
-    window: Window, column: int, ids: Ids, logprob: float, tokenizer: Tokenizer
+    text: str, span: tuple[int, int], ids: Ids, logprob: float, tokenizer: Tokenizer
 ) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "score": math.exp(logprob),
         "token": ids[0] if len(ids) == 1 else None,
         "token_str": tokenizer.decode(ids),
-        "sequence": tokenizer.splice(window.text, window.spans[column], ids),
+        "sequence": tokenizer.splice(text, span, ids),
     }
     if len(ids) > 1:
         fields["tokens"] = ids
@@ -247,10 +247,11 @@ def _candidate(
 def _candidates(
     window: Window, masks: list[Ranked], request: Inference
 ) -> list[list[dict[str, Any]]]:
-    tokenizer = request.model.tokenizer
+    text, tokenizer = window.text, request.model.tokenizer
+    spans = map(window.find_mask, request.mask_columns(window))
     return [
-        [_candidate(window, column, ids, logprob, tokenizer) for ids, logprob in ranked]
-        for column, ranked in zip(request.mask_columns(window), masks, strict=True)
+        [_candidate(text, span, ids, logprob, tokenizer) for ids, logprob in ranked]
+        for span, ranked in zip(spans, masks, strict=True)
     ]
 
 
@@ -260,7 +261,7 @@ def _fills(window: Window, joint: Ranked, request: Inference) -> list[dict[str, 
     for ids, logprob in joint:
         sequence = window.text
         for column, token_id in reversed(list(zip(columns, ids, strict=True))):
-            sequence = tokenizer.splice(sequence, window.spans[column], [token_id])
+            sequence = tokenizer.splice(sequence, window.find_mask(column), [token_id])
         fills.append(
             {
                 "score": math.exp(logprob),
@@ -285,7 +286,7 @@ def _flat(
 def _text(
     window: Window, masks: list[Ranked], joint: Ranked | None, request: Inference
 ) -> dict[str, Any]:
-    spans = [window.spans[column] for column in request.mask_columns(window)]
+    spans = [window.find_mask(column) for column in request.mask_columns(window)]
     candidates = _candidates(window, masks, request)
     details = window.facts() | {
         "masks": [
