@@ -44,7 +44,7 @@ async def test_every_endpoint_is_documented_with_its_failures(one: httpx.AsyncCl
 def test_generated_requests_meet_only_documented_answers(
     bundled_server: Server, tmp_path: Path
 ) -> None:
-    ended = generated(bundled_server.url, n_examples=20, directory=tmp_path)
+    ended = generated(bundled_server.url, n_examples=10, directory=tmp_path)
     assert ended.returncode == 0, ended.stdout
 
 

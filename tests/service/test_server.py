@@ -72,7 +72,7 @@ def assert_same_candidates(alone: list[Any], together: list[Any]) -> None:
 
 
 async def test_a_texts_answer_does_not_depend_on_what_is_sent_beside_it(server: Server) -> None:
-    texts = mixed_texts(200, seed=1)
+    texts = mixed_texts(80, seed=1)
     for route in ("/embed", "/attention", "/fill-mask"):
         alone = await one_by_one(server.url, route, texts)
         together = await all_at_once(server.url, route, texts, connections=64)
