@@ -11,15 +11,15 @@ RAY := .venv-ray
 
 # How the English pair is trained, on a core each.
 ENGLISH := --words-from minilm --steps 2400 --eval-every 400 --checkpoint-every 100
-NOTES := $(addprefix --notes ,$(wildcard docs/english.md))
+CARD := $(wildcard docs/english.md)
 ENGLISH_EMBED := --seconds 2200 --batch-tokens 1024 --batch-sentences 192 --sentences 60000
 
-.PHONY: serve test coverage test-clients test-schema check models bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
+.PHONY: serve test test-clients test-schema check models bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
 
 help:
 	@echo "make serve [MODEL=name-or-directory]   start the service on http://127.0.0.1:8000"
 	@echo "make test                              run the tests"
-	@echo "make coverage                          the same, and which lines they run"
+	@echo "make test COVERAGE=1                   the same, and which lines they run; slower"
 	@echo "make test-clients                      the clients of others against the service (needs Node.js); apart"
 	@echo "make test-schema                       the OpenAPI document against the service, at length"
 	@echo "make dev                               install what training, exporting and tests need"
@@ -38,13 +38,8 @@ serve: $(VENV)/.serve
 	@$(if $(MODEL),MASKWRIGHT_MODEL=$(MODEL) )$(BIN)/maskwright-serve
 
 test: dev
-	$(BIN)/pytest -n auto --dist loadfile $(PYTEST)
-
-coverage: dev
-	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n auto --dist loadfile $(PYTEST)
-	@$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
+	$(if $(COVERAGE),$(BIN)/coverage erase; $(BIN)/coverage run -m,$(BIN)/python -m) pytest -n auto --dist loadfile $(PYTEST)
+	@$(if $(COVERAGE),$(BIN)/coverage combine --quiet; $(BIN)/coverage report)
 
 test-schema: dev
 	$(BIN)/python -m tests.schema
@@ -77,23 +72,24 @@ check: dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# A run that was stopped goes on; one that is done is kept. docs/training.md says what it costs.
-models: models/english-mhsa models/english-mlp-mixer
+# What was stopped goes on, and what is done is kept. docs/training.md says what it costs.
+models: runs/english-mhsa.exported runs/english-mlp-mixer.exported
 
-models/english-mhsa runs/english-mhsa.embedded runs/english-mhsa.trained: MIXER := mhsa
-models/english-mlp-mixer runs/english-mlp-mixer.embedded runs/english-mlp-mixer.trained: MIXER := mlp_mixer
+runs/english-mhsa.trained: MIXER := mhsa
+runs/english-mlp-mixer.trained: MIXER := mlp_mixer
 
-models/english-%: runs/english-%.embedded
-	$(BIN)/maskwright-export runs/english-$*-embed $@ --force --weights fp16 $(NOTES)
-	$(BIN)/maskwright-export --add int8 $@
-	$(BIN)/maskwright-export --add fp16 $@
-
-runs/english-%.embedded: runs/english-%.trained
-	$(call trained,runs/english-$*-embed,--stage embed --from runs/english-$* --teacher minilm $(ENGLISH_EMBED))
+runs/%.exported: runs/%.embedded $(CARD)
+	$(BIN)/maskwright-export runs/$*-embed models/$* --force --weights fp16 $(addprefix --notes ,$(CARD))
+	$(BIN)/maskwright-export --add int8 models/$*
+	$(BIN)/maskwright-export --add fp16 models/$*
 	@touch $@
 
-runs/english-%.trained: runs/demo-corpus.built
-	$(call trained,runs/english-$*,--preset demo --mixer $(MIXER) --corpus demo $(ENGLISH))
+runs/%.embedded: runs/%.trained
+	$(call trained,runs/$*-embed,--stage embed --from runs/$* --teacher minilm $(ENGLISH_EMBED))
+	@touch $@
+
+runs/%.trained: | runs/demo-corpus.built
+	$(call trained,runs/$*,--preset demo --mixer $(MIXER) --corpus demo $(ENGLISH))
 	@touch $@
 
 runs/demo-corpus.built: | dev
@@ -106,7 +102,7 @@ define trained
 	else $(BIN)/maskwright-train $(2) --out $(1) --threads 1; fi
 endef
 
-.PRECIOUS: runs/english-%.embedded runs/english-%.trained
+.PRECIOUS: runs/%.embedded runs/%.trained
 
 # labml runs in an environment of its own; what its distributions require beyond this is not used.
 bench-train: dev $(LABML)/.labml

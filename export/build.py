@@ -56,7 +56,7 @@ def build_artefact(
         name: What requests and metrics call it.
         weights: A name in `STORED`: how they lie on disk.
         prompts: Texts that the encoder was trained to see before others, by their names.
-        notes: Markdown for the end of the card.
+        notes: Markdown for the card, after what is known of the training.
         replace: Whether an artefact that is there already may be replaced.
         tell: Is told each step.
 
@@ -73,7 +73,7 @@ def build_artefact(
     fields = _facts(checkpoint, name=name) | {"weights": weights}
     fields |= {"prompts": dict(prompts)} if prompts else {}
     fields |= {"notes": notes} if notes else {}
-    with new_directory(out, mark=MANIFEST, replace=replace) as directory:
+    with new_directory(out, ours=_is_artefact, replace=replace) as directory:
         _fill(checkpoint, directory, fields, tell=tell)
 
 
@@ -93,6 +93,10 @@ def _fill(
     (directory / "config.json").write_text(config, encoding="utf-8")
     (directory / "README.md").write_text(model_card(fields), encoding="utf-8")
     write_manifest(directory, fields)
+
+
+def _is_artefact(directory: Path) -> bool:
+    return (directory / MANIFEST).is_file()
 
 
 def _check_finite(encoder: Encoder, reason: str) -> None:

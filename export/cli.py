@@ -5,9 +5,10 @@ import re
 import sys
 from pathlib import Path
 
+from export.artefact import load_artefact
 from export.build import STORED, build_artefact
 from export.hugging_face import write_hugging_face
-from export.subject import held_out_text, load_subject
+from export.subject import held_out_of
 from export.triton import write_repository
 from export.variants import PLANS, add_variant
 from model.checkpoint import load_checkpoint
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--notes",
         type=Path,
         metavar="FILE",
-        help="Markdown for the end of the model card: scores, known failures",
+        help="Markdown for the model card: what it is for, scores, known failures",
     )
     parser.add_argument(
         "--add",
@@ -116,9 +117,10 @@ def _export(options: argparse.Namespace, name: str) -> None:
 
 def _held_out(directory: Path) -> str:
     """Text like that which the artefact was trained on, but not of it, if there is any here."""
+    artefact = load_artefact(directory)
     try:
-        return held_out_text(load_subject(directory), None)
-    except ValueError:
+        return held_out_of(artefact.manifest["training"], name=artefact.name)
+    except ValueError:  # it is not here
         return shipped().held_out()
 
 

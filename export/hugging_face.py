@@ -1,7 +1,9 @@
 """A checkpoint as a directory that transformers.js and optimum load.
 
 They know architectures by name, and ours has none: it stands as BERT's, whose inputs and outputs
-its graph has. What the graph computes is its own affair; nobody rebuilds it from the config.
+its graph has. What the graph computes is its own affair; nobody rebuilds it from the config. One
+thing differs from the service: a special token written out in a text, as [PAD], is that token to
+those libraries, and text to us.
 """
 
 import json
@@ -22,6 +24,7 @@ from model.tokenizer import END, MASK, PAD, START, UNKNOWN, Tokenizer
 
 GRAPH = "onnx/model.onnx"  # where both look
 FORM = "decomposed"  # an operator set that a browser's runtime has
+OURS = "maskwright"  # a key of config.json that others do not have
 # The activations, by the names that are known there.
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "relu2": "relu2", "swiglu": "silu"}
 
@@ -39,7 +42,7 @@ def write_hugging_face(
         FileExistsError: `out` exists and `replace` is false, or it was not written by this.
         export.parity.ParityError: The graph does not say what the encoder says.
     """
-    with new_directory(out, mark=GRAPH, replace=replace) as directory:
+    with new_directory(out, ours=_is_export, replace=replace) as directory:
         path = directory / GRAPH
         path.parent.mkdir()
         tell(f"exporting every-logit, {FORM}")
@@ -55,6 +58,11 @@ def write_hugging_face(
             (directory / name).write_text(text, encoding="utf-8")
 
 
+def _is_export(directory: Path) -> bool:
+    path = directory / "config.json"
+    return path.is_file() and OURS in json.loads(path.read_text(encoding="utf-8"))
+
+
 def _config(config: EncoderConfig, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "model_type": "bert",
@@ -67,6 +75,7 @@ def _config(config: EncoderConfig, tokenizer: Tokenizer) -> dict[str, Any]:
         "hidden_act": ACTIVATIONS[config.activation],
         "max_position_embeddings": config.max_tokens,
         "pad_token_id": tokenizer.pad_id,
+        OURS: {"mixer": config.mixer},
     }
 
 

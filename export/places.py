@@ -1,17 +1,17 @@
 """A directory that is written whole or not at all."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 @contextmanager
-def new_directory(out: Path, *, mark: str, replace: bool) -> Iterator[Path]:
+def new_directory(out: Path, *, ours: Callable[[Path], bool], replace: bool) -> Iterator[Path]:
     """A scratch directory that becomes `out` if the block ends well.
 
     Args:
-        mark: A file that every directory of this kind has; none without it is replaced.
+        ours: Whether a directory was written by this; nothing else is replaced.
         replace: Whether one that is there already may be.
 
     Raises:
@@ -19,8 +19,8 @@ def new_directory(out: Path, *, mark: str, replace: bool) -> Iterator[Path]:
     """
     if out.exists() and not replace:
         raise FileExistsError(f"{out} exists; --force replaces it")
-    if out.exists() and not (out / mark).is_file():
-        raise FileExistsError(f"{out} has no {mark}; --force replaces nothing but what it wrote")
+    if out.exists() and not ours(out):
+        raise FileExistsError(f"{out} is not an export; --force replaces nothing else")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         directory = Path(scratch) / "written"

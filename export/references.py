@@ -64,8 +64,10 @@ def external_tensor(message: memoryview) -> ExternalTensor | None:
     name, kind, entries = "", 0, {}
     for field in fields(message):
         number, value = field.number, field.value
-        if number == DIMS:
-            shape += _packed(value) if isinstance(value, memoryview) else [value or 0]
+        if number == DIMS and isinstance(value, memoryview):
+            shape += _packed(value)
+        elif number == DIMS and isinstance(value, int):
+            shape.append(value)
         elif number == DATA_TYPE and isinstance(value, int):
             kind = value
         elif number == NAME and isinstance(value, memoryview):

@@ -111,12 +111,19 @@ def held_out_text(subject: Subject, data: Sequence[Path] | None) -> str:
     """
     if data:
         return text_of_files(data).held_out()
-    text, trained_on = shipped(), subject.training.get("corpus", {})
+    return held_out_of(subject.training, name=subject.name)
+
+
+def held_out_of(training: Mapping[str, Any], *, name: str) -> str:
+    """The held-out part of the corpus that a training summary names, if that is here.
+
+    Raises:
+        ValueError: It was trained on another text, or on a corpus that is not built.
+    """
+    text, trained_on = shipped(), training.get("corpus", {})
     # Of a mix, a line is held out by its own hash: whatever was left out or weighted otherwise.
     if (mix := trained_on.get("name", "").split(" ")[0]) in MIXES:
         return built(mix).held_out()
     if trained_on.get("sha256", text.sha256) != text.sha256:
-        raise ValueError(
-            f"{subject.name} was trained on {trained_on['name']}; give its text with --data"
-        )
+        raise ValueError(f"{name} was trained on {trained_on['name']}; give its text with --data")
     return text.held_out()

@@ -6,6 +6,7 @@ since `mask_positions` name rows of their own batch.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import onnx
@@ -18,6 +19,7 @@ from export.places import new_directory
 from export.weights import WeightsFile
 from model.checkpoint import Checkpoint
 
+CONFIG, OURS = "config.pbtxt", "# Written by maskwright-export."
 GRAPHS, FORM = ("encode", "attention"), "decomposed"
 TYPES: dict[int, str] = {TensorProto.INT64: "TYPE_INT64", TensorProto.FLOAT: "TYPE_FP32"}
 
@@ -30,37 +32,51 @@ def write_repository(
     replace: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Write a repository with the models `NAME-encode` and `NAME-attention`, version 1 of each.
+    """Write the models `NAME-encode` and `NAME-attention`, version 1 of each, into a repository.
+
+    Other models that are there stay.
 
     Raises:
-        FileExistsError: `out` exists and `replace` is false, or has no such models.
+        FileExistsError: A model of that name is there and `replace` is false, or is not ours.
         export.parity.ParityError: A graph does not say what the encoder says.
     """
-    mark = f"{name}-{GRAPHS[0]}/config.pbtxt"
-    with new_directory(out, mark=mark, replace=replace) as directory:
-        for graph in GRAPHS:
-            tell(f"exporting {graph}, {FORM}")
-            model = export_graph(checkpoint.encoder, graph, FORMS[FORM])
-            folder = directory / f"{name}-{graph}"
-            (folder / "1").mkdir(parents=True)
-            weights = WeightsFile(checkpoint.encoder)
-            weights.add(model)
-            data = weights.to_bytes()
-            (folder / "1" / WEIGHTS).write_bytes(data)
-            weights.redirect(model, data)
-            onnx.save(model, folder / "1" / "model.onnx")
-            parity = measure(folder / "1" / "model.onnx", graph, checkpoint.encoder)
-            tell(f"within {max(parity.to_torch.values()):.1e} of torch")
-            (folder / "config.pbtxt").write_text(
-                configuration(folder.name, model), encoding="utf-8"
+    with ExitStack() as both:  # neither is there before both are written
+        folders = {
+            graph: both.enter_context(
+                new_directory(out / f"{name}-{graph}", ours=_is_export, replace=replace)
             )
-            tokenizer = checkpoint.tokenizer.to_json()
-            (folder / TOKENIZER).write_text(tokenizer, encoding="utf-8")
+            for graph in GRAPHS
+        }
+        for graph, folder in folders.items():
+            tell(f"exporting {graph}, {FORM}")
+            off = _write(checkpoint, folder, graph, name=f"{name}-{graph}")
+            tell(f"within {off:.1e} of torch")
+
+
+def _write(checkpoint: Checkpoint, folder: Path, graph: str, *, name: str) -> float:
+    """Write one model; its largest difference to torch."""
+    model = export_graph(checkpoint.encoder, graph, FORMS[FORM])
+    (folder / "1").mkdir()
+    weights = WeightsFile(checkpoint.encoder)
+    weights.add(model)
+    data = weights.to_bytes()
+    (folder / "1" / WEIGHTS).write_bytes(data)
+    weights.redirect(model, data)
+    onnx.save(model, folder / "1" / "model.onnx")
+    (folder / CONFIG).write_text(configuration(name, model), encoding="utf-8")
+    (folder / TOKENIZER).write_text(checkpoint.tokenizer.to_json(), encoding="utf-8")
+    parity = measure(folder / "1" / "model.onnx", graph, checkpoint.encoder)
+    return max(parity.to_torch.values())
+
+
+def _is_export(folder: Path) -> bool:
+    path = folder / CONFIG
+    return path.is_file() and path.read_text(encoding="utf-8").startswith(OURS)
 
 
 def configuration(name: str, model: ModelProto) -> str:
     """A model's ModelConfig in the text form of protocol buffers."""
-    lines = [f'name: "{name}"', 'platform: "onnxruntime_onnx"', "max_batch_size: 0"]
+    lines = [OURS, f'name: "{name}"', 'platform: "onnxruntime_onnx"', "max_batch_size: 0"]
     for field, tensors in (("input", model.graph.input), ("output", model.graph.output)):
         lines += [f"{field} {{ {_described(tensor)} }}" for tensor in tensors]
     return "\n".join([*lines, "instance_group { kind: KIND_AUTO }", ""])

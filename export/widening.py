@@ -1,9 +1,9 @@
 """Weights that lie in half precision on disk, made float32 when an artefact is loaded.
 
 A graph that computes in float32 reads such a weight through a Cast. ONNX Runtime's CPU provider
-runs the Cast in every call, which takes half as long again; so the weight becomes float32 here,
-once for all sessions, and the Cast, from a type to itself, is dropped by the runtime. The onnx
-package is not needed, as for the rest of loading.
+runs the Cast in every call (40 ms in place of 28 for 8 rows of 128, d 256, 6 layers, two cores); so
+the weight becomes float32 here, once for all sessions, and the Cast, from a type to itself, is
+dropped by the runtime. The onnx package is not needed, as for the rest of loading.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,10 @@ def _key(tensor: ExternalTensor) -> Key:
 def _narrow(artefact: Artefact, variant: Variant) -> list[ExternalTensor]:
     if variant.precision == "fp16":
         return []
-    tensors = external_tensors(artefact.files[variant.file])
+    try:
+        tensors = external_tensors(artefact.files[variant.file])
+    except ValueError as cause:
+        raise InvalidArtefact(f"{artefact.name}: {variant.file} cannot be read: {cause}") from cause
     return [tensor for tensor in tensors if tensor.dtype == "float16"]
 
 

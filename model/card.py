@@ -53,7 +53,7 @@ def training_rows(training: Mapping[str, Any]) -> list[str]:
         f"| steps | {training['step']:,} of {training['recipe']['batch_tokens']:,} tokens |",
     ]
     if words := training.get("source", {}).get("words"):
-        rows.append(f"| words | the embedding began as {words}'s |")
+        rows.append(f"| words | the embedding began as that of {words} |")
     before: Mapping[str, Any] = {}
     if embed := training.get("embed"):
         lessons = [embed[kind]["name"] for kind in ("teacher", "pairs") if kind in embed]

@@ -99,9 +99,10 @@ def _train(options: argparse.Namespace, here: Workers, stop: Event) -> int:
             ),
             stop=stop,
         )
+    interrupted = stop.is_set() and not record.complete  # a stop while it scores ends it no sooner
     if here.first:
-        _say_the_end(record, out, interrupted=stop.is_set())
-    return 130 if stop.is_set() else 0
+        _say_the_end(record, out, interrupted=interrupted)
+    return 130 if interrupted else 0
 
 
 def _say_the_end(record: Record, out: Path, *, interrupted: bool) -> None:
@@ -159,12 +160,13 @@ def _run(options: argparse.Namespace) -> Run:
     # A preset's windows fill its rows, without room for [CLS] and [SEP].
     longest = config.max_tokens - tokenizer.n_wrap
     recipe = dataclasses.replace(recipe, eval_length=min(recipe.eval_length, longest))
-    source = {name: _plain(value) for name, value in _given(options, *SOURCE, "words").items()}
+    source = {name: _plain(value) for name, value in _given(options, *SOURCE).items()}
     words = None
     if options.words:
         teacher = Teacher(teacher_directory(options.words))
         words = word_embedding(teacher, tokenizer, d_model=config.d_model, seed=options.seed)
-        source["words"] = teacher.directory.name
+        name = options.words if options.words in TEACHERS else Path(options.words).resolve().name
+        source["words"] = f"{name}, sha256 {teacher.sha256[:12]}…"
     return Run(
         config=config,
         recipe=recipe,
@@ -215,7 +217,7 @@ def _resumed(options: argparse.Namespace, checkpoint: Checkpoint, progress: Prog
     summary = checkpoint.summary
     source = summary.get("source", {})
     if given := _given(options, *SOURCE):
-        source = {name: source[name] for name in LESSONS if name in source}
+        source = {name: source[name] for name in (*LESSONS, "words") if name in source}
         source |= {name: _plain(value) for name, value in given.items()}
     source |= {name: _plain(value) for name, value in _given(options, *LESSONS).items()}
     run = Run(
@@ -304,7 +306,7 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _flags(given: Mapping[str, Any]) -> str:
-    names = {"start": "from"}
+    names = {"start": "from", "words": "words-from"}
     return ", ".join(f"--{names.get(name, name).replace('_', '-')}" for name in given)
 
 

@@ -25,7 +25,8 @@ Vectors = Float[Tensor, "batch d"]
 # Measured: docs/experiments.md. Similarities differ by hundredths where directions do by tenths.
 SIMILARITY_WEIGHT = 30.0
 TEMPERATURE = 0.05  # of contrast: Gao et al. 2021 (SimCSE), arXiv:2104.08821
-STRETCH = 16384  # vectors that a nearest one is looked for among
+# Vectors that a nearest one is looked for among: their products fit 64 MiB a thousand rows.
+STRETCH = 16384
 PARTS = 4  # of a batch, each padded to its own longest
 
 

@@ -21,7 +21,8 @@ def lesson(
 ) -> Lesson:
     """A teacher's vectors of sentences of a text, and of their most frequent words.
 
-    A word alone costs a tenth of a sentence, and what it means is a part of every sentence with it.
+    A word is three tokens with its [CLS] and [SEP], a sentence some twenty; and what a word means
+    is a part of every sentence with it.
 
     Args:
         teacher: A directory, or a name in `model.teacher.TEACHERS`.

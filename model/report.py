@@ -26,6 +26,7 @@ class Record:
         step_seconds: Time spent in steps; evaluations and checkpoints come on top.
         recent: Sum of the losses since the last point of `train`.
         recent_sentences: The same of `sentences`.
+        complete: Whether the budget was used up, known once the run has ended.
     """
 
     train: list[tuple[int, float]] = field(default_factory=list)
@@ -37,6 +38,7 @@ class Record:
     step_seconds: float = 0.0
     recent: float = 0.0
     recent_sentences: float = 0.0
+    complete: bool = False
     _wall_before: float = 0.0
     _cpu_before: float = 0.0
     _wall_start: float = field(default_factory=time.perf_counter)

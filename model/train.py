@@ -320,6 +320,7 @@ class Training:
 
     def finish(self) -> None:
         """Score everything held out, and leave the run's files."""
+        self.record.complete = self.finished
         if self.workers.first:
             unfinished = self.record.to_json()
             found = self._score()

@@ -67,7 +67,8 @@ class Door:
         if scope["method"] == "HEAD":  # answered, counted and logged as GET, of which the server
             scope = {**scope, "method": "GET"}  # sends the head alone
         record = begin(scope["headers"])
-        receipt: Receipt = scope.get("state", {}).get(STATE) or Receipt()
+        # Taken out of the scope, which it leads back to: else each request would be a cycle.
+        receipt: Receipt = scope.get("state", {}).pop(STATE, None) or Receipt()
         answer = _Answer(send, record, receipt)
         self._metrics.http_in_flight.inc()
         try:

@@ -19,6 +19,7 @@ from typing import Any, cast
 import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import (
+    HEADER_VALUE_RE,
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
@@ -42,7 +43,7 @@ READ_CHECK_SECONDS = 5.0
 READ_BYTES = 65536  # that a client takes between two checks, or half of what there is
 
 SPECIAL_FIELDS = frozenset({b"connection", b"transfer-encoding"})  # the cycle acts on them
-TOGETHER_BYTES = 65536  # of a body that is joined to its head
+TOGETHER_BYTES = 65536  # of a body that is joined to its head; a longer one is not copied for it
 
 Fields = Sequence[tuple[bytes, bytes]]
 
@@ -206,7 +207,7 @@ class Protocol(HttpToolsProtocol):
     ) -> bool:
         """Write a whole answer at once, as the cycle would in two steps after a look at each field.
 
-        That is one packet in place of two, and saves a tenth of what a short request costs.
+        That is one packet in place of two, and 26 searches less of a short answer.
         """
         lengths = [int(value) for name, value in fields if name == b"content-length"]
         head = b"".join([b"%b: %b\r\n" % field for field in fields])
@@ -216,7 +217,7 @@ class Protocol(HttpToolsProtocol):
             or self.flow.write_paused
             or cycle.scope["method"] == "HEAD"
             or lengths != [len(body)]
-            or head.count(b"\n") != len(fields)  # a line break in a field: the cycle refuses it
+            or HEADER_VALUE_RE.search(b"".join(value for _, value in fields))  # it refuses those
             or any(name in SPECIAL_FIELDS for name, _ in fields)
         )
         if general:

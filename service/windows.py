@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from model.tokenizer import Encoded, Tokenizer
 from service.errors import EmptyText, InvalidField, MasksTooFarApart, ServiceError, TextTooLong
@@ -124,8 +124,10 @@ def window_of(
         n_before, n_after = len(tokenizer.prefix), len(tokenizer.suffix)
         return [*[(before, before)] * n_before, *kept, *[(after, after)] * n_after]
 
+    own = cache(encoded.own)  # it makes a list of the whole text's
+
     def mask(column: int) -> tuple[int, int]:
-        return encoded.own()[start + column - len(tokenizer.prefix)]
+        return own()[start + column - len(tokenizer.prefix)]
 
     wrapped = tokenizer.wrap(ids[start:stop])
     return Window(text, index, wrapped, spans, mask, start, stop, len(ids))

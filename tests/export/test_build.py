@@ -213,9 +213,7 @@ def test_what_is_no_artefact_is_never_replaced(
     else:
         out.write_text("years of work", encoding="utf-8")
     before = contents(tmp_path)
-    with pytest.raises(
-        FileExistsError, match=r"has no manifest.json; --force replaces nothing but what it wrote$"
-    ):
+    with pytest.raises(FileExistsError, match=r"is not an export; --force replaces nothing else$"):
         build_artefact(checkpoint, out, name="new", replace=True)
     assert contents(tmp_path) == before
 

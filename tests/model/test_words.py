@@ -13,6 +13,7 @@ from model.corpus import shipped
 from model.teacher import Teacher
 from model.tokenizer import Tokenizer
 from model.words import word_embedding
+from tests.model.conftest import InterruptingStream
 
 
 @pytest.fixture(scope="module")
@@ -76,4 +77,30 @@ def test_a_run_begins_with_the_teachers_words_and_says_so(
     expected = torch.where(began.isnan(), random, began)
     assert torch.equal(one.encoder.embedding.weight, expected)
     report = json.loads((tmp_path / "with/report.json").read_text())
-    assert report["source"]["words"] == tiny_teacher.name
+    assert report["source"]["words"].startswith(f"{tiny_teacher.name}, sha256 ")
+
+
+def test_a_run_that_was_stopped_still_says_whose_words_it_began_with(
+    tiny_teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "run"
+    text.write_text(shipped().text[:20_000])
+    small = ["--preset", "tiny", "--tokenizer", "wordpiece", "--vocab-size", "300", "--steps", "3"]
+    more = ["--eval-every", "1", "--log-every", "1", "--threads", "1"]
+    begun = ["--text", str(text), "--out", str(out), "--words-from", str(tiny_teacher)]
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", InterruptingStream())
+        assert main([*small, *more, *begun]) == 130
+    before = load_checkpoint(out).summary["source"]["words"]
+    assert main(["--resume", str(out), "--text", str(text), "--threads", "1"]) == 0
+    report = json.loads((out / "report.json").read_text())
+    assert report["source"]["words"] == before
+    assert before in (out / "README.md").read_text()
+
+
+def test_the_second_stage_keeps_the_words_of_the_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    command = ["--stage", "embed", "--from", str(tmp_path), "--words-from", "minilm"]
+    assert main(command) == 2
+    assert "leave out: --words-from" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import service
@@ -12,6 +13,13 @@ MODULES = sorted(
     ".".join(path.relative_to(Path(service.__file__).parents[1]).with_suffix("").parts)
     for path in Path(service.__file__).parent.rglob("*.py")
 )
+
+# What the service shares with training and export; all of it imports no torch.
+CONTRACT = {
+    "model.tokenizer",
+    *("export.arrays", "export.artefact", "export.openvino", "export.references"),
+    *("export.widening", "export.wire"),
+}
 
 BLOCKED = """
 import sys, importlib
@@ -35,9 +43,21 @@ def test_every_module_of_the_service_imports_without_torch_and_onnx() -> None:
 def test_the_service_takes_the_contract_modules_only() -> None:
     code = BLOCKED.format(modules=json.dumps(MODULES))
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    contract = ["export.arrays", "export.artefact", "export.openvino", "export.references"]
-    allowed = ["export", *contract, "model", "model.tokenizer"]
+    allowed = sorted({"export", "model", *CONTRACT})
     assert found.stdout.strip() == str(allowed)
+
+
+def test_ruff_bans_every_other_module_from_the_service() -> None:
+    root = Path(service.__file__).parents[1]
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
+    banned = set(settings["flake8-tidy-imports"]["banned-api"]) - {"torch", "onnx"}
+    others = {
+        f"{package}.{path.stem}"
+        for package in ("model", "export")
+        for path in (root / package).glob("*.py")
+        if path.stem != "__init__"
+    }
+    assert banned == others - CONTRACT
 
 
 def test_importing_the_service_turns_telemetry_off_before_onnxruntime_is_imported(
