@@ -11,8 +11,8 @@ RAY := .venv-ray
 
 # How the English pair is trained, on a core each.
 ENGLISH := --words-from minilm --steps 2400 --eval-every 400 --checkpoint-every 100
-CARD := $(wildcard docs/english.md)
 ENGLISH_EMBED := --seconds 2200 --batch-tokens 1024 --batch-sentences 192 --sentences 60000
+CARD := $(wildcard docs/english.md)
 
 .PHONY: serve test test-clients test-schema check models bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
 

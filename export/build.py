@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from export.arrays import packed
 from export.artefact import MANIFEST, TOKENIZER, WEIGHTS, Variant, write_manifest
@@ -17,7 +16,7 @@ from export.graphs import FORMS, export_graph
 from export.halves import narrowed, rounded
 from export.parity import Arrays, measure, torch_outputs
 from export.places import new_directory
-from export.weights import WeightsFile
+from export.weights import save_graphs
 from model.checkpoint import Checkpoint
 from model.config import check_choice, to_json
 from model.encoder import Encoder
@@ -108,18 +107,13 @@ def _check_finite(encoder: Encoder, reason: str) -> None:
 def _write_graphs(
     encoder: Encoder, directory: Path, *, halves: bool, tell: Callable[[str], None]
 ) -> None:
-    weights, graphs = WeightsFile(encoder), {}
+    graphs = {}
     for graph, form, file in PLAN:
         tell(f"exporting {graph}, {form}")
         graphs[file] = export_graph(encoder, graph, FORMS[form])
         if halves:
             narrowed(graphs[file])
-        weights.add(graphs[file])
-    data = weights.to_bytes()
-    (directory / WEIGHTS).write_bytes(data)
-    for file, model in graphs.items():
-        weights.redirect(model, data)
-        onnx.save(model, directory / file)
+    save_graphs(encoder, graphs, directory)
 
 
 def _proven(

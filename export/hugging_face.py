@@ -25,8 +25,6 @@ from model.tokenizer import END, MASK, PAD, START, UNKNOWN, Tokenizer
 GRAPH = "onnx/model.onnx"  # where both look
 FORM = "decomposed"  # an operator set that a browser's runtime has
 OURS = "maskwright"  # a key of config.json that others do not have
-# The activations, by the names that are known there.
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "relu2": "relu2", "swiglu": "silu"}
 
 
 def write_hugging_face(
@@ -60,7 +58,7 @@ def write_hugging_face(
 
 def _is_export(directory: Path) -> bool:
     path = directory / "config.json"
-    return path.is_file() and OURS in json.loads(path.read_text(encoding="utf-8"))
+    return path.is_file() and f'"{OURS}": '.encode() in path.read_bytes()
 
 
 def _config(config: EncoderConfig, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -72,7 +70,6 @@ def _config(config: EncoderConfig, tokenizer: Tokenizer) -> dict[str, Any]:
         "num_hidden_layers": config.n_layers,
         "num_attention_heads": config.n_heads,
         "intermediate_size": config.d_feedforward,
-        "hidden_act": ACTIVATIONS[config.activation],
         "max_position_embeddings": config.max_tokens,
         "pad_token_id": tokenizer.pad_id,
         OURS: {"mixer": config.mixer},

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import onnx
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
-from export.artefact import TOKENIZER, WEIGHTS
+from export.artefact import TOKENIZER
 from export.graphs import FORMS, export_graph
 from export.parity import measure
 from export.places import new_directory
-from export.weights import WeightsFile
+from export.weights import save_graphs
 from model.checkpoint import Checkpoint
 
 CONFIG, OURS = "config.pbtxt", "# Written by maskwright-export."
@@ -57,12 +56,7 @@ def _write(checkpoint: Checkpoint, folder: Path, graph: str, *, name: str) -> fl
     """Write one model; its largest difference to torch."""
     model = export_graph(checkpoint.encoder, graph, FORMS[FORM])
     (folder / "1").mkdir()
-    weights = WeightsFile(checkpoint.encoder)
-    weights.add(model)
-    data = weights.to_bytes()
-    (folder / "1" / WEIGHTS).write_bytes(data)
-    weights.redirect(model, data)
-    onnx.save(model, folder / "1" / "model.onnx")
+    save_graphs(checkpoint.encoder, {"model.onnx": model}, folder / "1")
     (folder / CONFIG).write_text(configuration(name, model), encoding="utf-8")
     (folder / TOKENIZER).write_text(checkpoint.tokenizer.to_json(), encoding="utf-8")
     parity = measure(folder / "1" / "model.onnx", graph, checkpoint.encoder)
@@ -71,7 +65,7 @@ def _write(checkpoint: Checkpoint, folder: Path, graph: str, *, name: str) -> fl
 
 def _is_export(folder: Path) -> bool:
     path = folder / CONFIG
-    return path.is_file() and path.read_text(encoding="utf-8").startswith(OURS)
+    return path.is_file() and path.read_bytes().startswith(OURS.encode())
 
 
 def configuration(name: str, model: ModelProto) -> str:

@@ -5,8 +5,10 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, numpy_helper
 from safetensors.numpy import save
@@ -62,6 +64,18 @@ class WeightsFile:
     def _name(self, tensor: TensorProto) -> str:
         found = digest(numpy_helper.to_array(tensor))
         return self._names.setdefault(found, f"constant.{len(self._tensors)}")
+
+
+def save_graphs(encoder: Encoder, graphs: Mapping[str, ModelProto], directory: Path) -> None:
+    """Write graphs under their names, and the one file of their weights."""
+    weights = WeightsFile(encoder)
+    for model in graphs.values():
+        weights.add(model)
+    data = weights.to_bytes()
+    (directory / WEIGHTS).write_bytes(data)
+    for name, model in graphs.items():
+        weights.redirect(model, data)
+        onnx.save(model, directory / name)
 
 
 def tensor_places(file: bytes) -> Mapping[str, Place]:

@@ -41,15 +41,8 @@ CHARACTERS_FOR_A_VOCABULARY = 64_000_000
 # What a checkpoint says of where its text and lessons came from, and `--resume` takes from there.
 SOURCE = ("text", "corpus", "dataset", "column", "split")
 LESSONS = ("teacher", "pairs", "sts")
-KEPT = (
-    "tokenizer",
-    "vocab_size",
-    "size",
-    "activation",
-    "norm",
-    "dropout",
-    "words",
-)  # by the second stage
+# By the second stage.
+KEPT = ("tokenizer", "vocab_size", "size", "activation", "norm", "dropout", "words")
 RECIPE = (
     *("tokenizer", "vocab_size", "row_lengths", "line_start_share", "batch_tokens", "accumulate"),
     *("steps", "seconds"),

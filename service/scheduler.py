@@ -219,12 +219,11 @@ class Scheduler:
         first = min(lengths, key=lambda length: lengths[length][0])
         self._clock = max(self._clock, lengths[first][0].start)
         members: list[_Waiting] = []
-        quadratic = fixed = 0.0  # of the members, so that a new length needs no look at each
         longest, cost = 0, 0.0
         for length in _outwards(first, lengths):
             while length in lengths:
                 waiting, at = lengths[length][0], max(longest, length)
-                so_far = len(members) * at + quadratic * at * at + fixed
+                so_far = cost if at == longest else sum(m.item.cost_at(at) for m in members)
                 grown = so_far + waiting.item.cost_at(at)
                 apart = cost + waiting.item.cost_at(length) + self._call_cost
                 if members and grown > min(self._max_batch_cost, apart):
@@ -233,8 +232,6 @@ class Scheduler:
                 if self._given_up(waiting):
                     continue
                 members.append(waiting)
-                quadratic += waiting.item.quadratic_cost
-                fixed += waiting.item.fixed_cost
                 longest, cost = at, grown
         return members, cost
 

@@ -5,8 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,32 +40,16 @@ def command(*module: str) -> None:
     subprocess.run([sys.executable, "-m", *module], check=True, capture_output=True)
 
 
-@contextmanager
-def served(artefact: Path) -> Iterator[str]:
-    """The address of a server of an artefact."""
-    flags = ["--port", "0", "--drain-delay", "0", "--model", str(artefact)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "service.cli", *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert process.stdout
-        yield process.stdout.readline().split()[-1]
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
-
-
 @pytest.fixture(scope="session", params=["mhsa", "mlp_mixer"])
 def mixer(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture(scope="session")
-def ours(exports: Path, mixer: str) -> dict[str, Any]:
-    with served(exports / f"{mixer}-artefact") as url, httpx.Client(base_url=url) as client:
+def ours(
+    exports: Path, mixer: str, serve: Callable[..., AbstractContextManager[str]]
+) -> dict[str, Any]:
+    with serve(str(exports / f"{mixer}-artefact")) as url, httpx.Client(base_url=url) as client:
         candidates = client.post("/fill-mask", json={"inputs": TEXT}).raise_for_status().json()
         vectors = client.post("/embed", json={"inputs": TEXT}).raise_for_status().json()
         return {"candidates": candidates, "vector": vectors[0]}

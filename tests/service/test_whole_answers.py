@@ -36,7 +36,7 @@ class Wire(asyncio.Transport):
                 self._wrote.clear()
         return list(self.written)
 
-    def write(self, data: bytes) -> None:  # type: ignore[override]
+    def write(self, data: bytes) -> None:
         self.written.append(bytes(data))
         self._wrote.set()
 
