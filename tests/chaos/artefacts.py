@@ -78,7 +78,9 @@ async def _reloads(deployment: Deployment, url: str, pid: int, n: int) -> list[F
         Figure(name, "refused with 429, as too much waited", str(failures.count(429))),
         at_most(name, f"answers of no one model (of {sum(seen)})", mixed, 0),
         at_least(name, "answers of the rarer model", min(seen), 1),
-        at_most(name, "growth of memory, second half over first", 100 * (after / before - 1), 5, " %"),
+        at_most(
+            name, "growth of memory, second half over first", 100 * (after / before - 1), 5, " %"
+        ),
     ]
 
 

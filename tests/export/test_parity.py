@@ -11,9 +11,17 @@ import pytest
 import torch
 
 from export.artefact import load_artefact
-from export.graphs import GRAPHS
-from export.parity import FP32_BOUND, ParityError, cases, differences, measure, relative
-from export.weights import tensor_places
+from export.graphs import FORMS, GRAPHS, export_graph
+from export.parity import (
+    FP32_BOUND,
+    ParityError,
+    cases,
+    differences,
+    measure,
+    relative,
+    rounding,
+)
+from export.weights import save_graphs, tensor_places
 from model.config import PRESETS
 from model.encoder import Encoder
 
@@ -36,6 +44,35 @@ def test_every_output_of_a_good_graph_is_measured_and_within_the_bound(
 
 def test_the_bound_is_the_designs() -> None:
     assert FP32_BOUND == 1e-5
+
+
+def sharpened(encoder: Encoder, factor: float) -> Encoder:
+    """A copy whose attention logits are larger, so that its softmax is nearer to a maximum."""
+    encoder = copy.deepcopy(encoder)
+    with torch.no_grad():
+        for name, parameter in encoder.named_parameters():
+            parameter *= factor if name.endswith("query.weight") else 1
+    return encoder
+
+
+def test_a_softmax_too_sharp_for_float32_is_held_to_what_float32_loses_in_torch(
+    encoder_of: Callable[[str], Encoder], tmp_path: Path
+) -> None:
+    encoder = sharpened(encoder_of("mhsa"), 300)
+    lost = rounding(encoder, "attention")["mixing_weights"]
+    assert lost > FP32_BOUND
+    exported = export_graph(encoder, "attention", FORMS["decomposed"])
+    save_graphs(encoder, {"attention.onnx": exported}, tmp_path)
+    difference = measure(tmp_path / "attention.onnx", "attention", encoder).to_torch
+    assert difference["mixing_weights"] <= 4 * lost
+
+
+def test_what_float32_loses_excuses_nothing_beyond_a_ten_thousandth(
+    artefact_of: Callable[[str], Path], encoder_of: Callable[[str], Encoder]
+) -> None:
+    encoder = sharpened(encoder_of("mhsa"), 1e4)
+    with pytest.raises(ParityError, match=r"at most 0\.0001$"):
+        measure(artefact_of("mhsa") / "attention.onnx", "attention", encoder)
 
 
 @pytest.mark.slow
