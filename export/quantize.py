@@ -158,4 +158,5 @@ def halved(model: ModelProto) -> ModelProto:
     converted: ModelProto = convert_float_to_float16(
         copy, keep_io_types=True, disable_shape_infer=True, op_block_list=kept
     )
+    del converted.graph.value_info[:]  # it calls weights fp16 that stay fp32
     return converted

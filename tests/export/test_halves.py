@@ -16,9 +16,10 @@ from safetensors.numpy import load
 
 from export.artefact import WEIGHTS, Artefact, InvalidArtefact, load_artefact, write_manifest
 from export.build import build_artefact
+from export.graphs import FORMS, export_graph
 from export.graphs import external_tensors as external_tensors_of
 from export.halves import expanded, has_halves, narrowed, rounded
-from export.parity import cases, open_session, run
+from export.parity import cases, differences, open_session, run, torch_outputs
 from export.quantize import halved, quantised
 from export.references import external_tensors
 from export.weights import digest
@@ -101,6 +102,17 @@ def test_int8_and_fp16_add_neither_the_vocabulary_nor_what_is_there_in_half_prec
         assert not any(config["vocab_size"] in t.shape for t in added)
         if make is halved:  # the tables of rotary positions, which fp32 needs in full
             assert {t.shape for t in added} <= {(config["max_tokens"], config["d_model"] // heads)}
+
+
+def test_an_fp16_graph_reads_the_weights_of_its_norms_from_half_precision() -> None:
+    encoder = rounded(random_encoder("mhsa", vocab_size=80, d_model=64))
+    made = halved(export_graph(encoder, "encode", FORMS["attention-op"]))
+    narrowed(made)
+    assert "encoder.blocks.0.mixer_norm.weight.half" in {t.name for t in made.graph.initializer}
+    session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for inputs in cases(encoder.config):
+        expected = torch_outputs(encoder, "encode", inputs)
+        assert max(differences(run(session, inputs), expected, inputs).values()) < 0.05
 
 
 def test_notes_stand_in_the_card_and_in_the_manifest(narrow: Path) -> None:
