@@ -1,17 +1,18 @@
 """An fp32 graph with the products of its layers in int8.
 
-Dynamic quantisation: weights are int8 with a scale each output channel, activations are quantised
-as they come, with one scale for the whole batch. Weights keep to 7 bits: processors with AVX2 and
-no VNNI add pairs of products in 16 bits, which 8 would overflow. The embedding and the vocabulary
-head stay fp32.
+Weights are int8 with a scale for each output channel; activations are quantised as they come, with
+a scale for each row, so what a text gives does not hang on the texts beside it. Weights keep to 7
+bits: processors with AVX2 and no VNNI add pairs of products in 16 bits, which 8 would overflow. The
+embedding and the vocabulary head stay fp32.
 """
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 
+CONTRIB = "com.microsoft"  # ONNX Runtime's own operators
 LARGEST = 63  # of a weight
 SMALLEST_BYTES = 4096  # of a weight that is worth it
 
@@ -23,7 +24,6 @@ class Quantizer:
         self._graph = model.graph
         self._weights = {t.name: t for t in model.graph.initializer}
         self._producers = {name: node for node in model.graph.node for name in node.output}
-        self._quantised: dict[str, tuple[str, str, str]] = {}  # of activations, by name
         self._nodes: list[NodeProto] = []
         self._made: set[str] = set()
 
@@ -48,12 +48,11 @@ class Quantizer:
             quantised, scale = cut
         else:
             return False
-        codes, step, zero = self._dynamic(activation)
+        codes, largest = self._dynamic(activation)
         out = node.output[0]
-        self._add("MatMulInteger", [codes, quantised, zero], f"{out}.int32")
-        self._add("Cast", [f"{out}.int32"], f"{out}.whole", to=TensorProto.FLOAT)
-        self._add("Mul", [step, scale], f"{out}.scale")
-        self._add("Mul", [f"{out}.whole", f"{out}.scale"], out)
+        operands = [codes, quantised, "int8.step", scale, "int8.zero"]
+        self._add("MatMulIntegerToFloat", operands, f"{out}.of_one", domain=CONTRIB)
+        self._add("Mul", [f"{out}.of_one", largest], out)
         return True
 
     def _is_weight(self, name: str) -> bool:
@@ -100,13 +99,36 @@ class Quantizer:
             self._graph.initializer.append(numpy_helper.from_array(scale, scales))
         return codes, scales
 
-    def _dynamic(self, activation: str) -> tuple[str, str, str]:
-        """Codes, step and zero of an activation; quantised once for all products that read it."""
-        if activation not in self._quantised:
-            names = tuple(f"{activation}.{part}" for part in ("codes", "step", "zero"))
-            self._nodes.append(helper.make_node("DynamicQuantizeLinear", [activation], names))
-            self._quantised[activation] = (names[0], names[1], names[2])
-        return self._quantised[activation]
+    def _dynamic(self, activation: str) -> tuple[str, str]:
+        """Codes of an activation over its row's largest magnitude, and that magnitude.
+
+        Made once for all products that read it.
+        """
+        codes, largest = f"{activation}.codes", f"{activation}.largest"
+        if codes not in self._made:
+            self._constants()
+            self._add("Abs", [activation], f"{activation}.abs")
+            last = [f"{activation}.abs", "int8.last_axis"]
+            self._add("ReduceMax", last, f"{activation}.max", keepdims=1)
+            self._add("Max", [f"{activation}.max", "int8.tiny"], largest)
+            self._add("Div", [activation, largest], f"{activation}.of_one")
+            self._add("QuantizeLinear", [f"{activation}.of_one", "int8.step", "int8.zero"], codes)
+        return codes, largest
+
+    def _constants(self) -> None:
+        """What every row of activations needs: of -1 to 1, the steps, and no division by 0."""
+        if "int8.step" in self._made:
+            return
+        constants = {
+            "int8.step": np.array(1 / 127, np.float32),
+            "int8.zero": np.array(128, np.uint8),
+            "int8.tiny": np.array(1e-12, np.float32),
+            "int8.last_axis": np.array([-1], np.int64),
+        }
+        self._made.update(constants)
+        self._graph.initializer.extend(
+            numpy_helper.from_array(value, name) for name, value in constants.items()
+        )
 
     def _add(self, op: str, inputs: list[str], output: str, **attributes: Any) -> None:
         if output not in self._made:
@@ -139,6 +161,8 @@ def quantised(model: ModelProto) -> ModelProto:
     copy.CopyFrom(model)
     if not Quantizer(copy).run():
         raise ValueError("the graph has no products with weights")
+    if CONTRIB not in {opset.domain for opset in copy.opset_import}:
+        copy.opset_import.append(helper.make_opsetid(CONTRIB, 1))
     return copy
 
 
