@@ -119,7 +119,7 @@ class Quantizer:
         """What every row of activations needs: of -1 to 1, the steps, and no division by 0."""
         if "int8.step" in self._made:
             return
-        constants = {
+        constants: dict[str, NDArray[Any]] = {
             "int8.step": np.array(1 / 127, np.float32),
             "int8.zero": np.array(128, np.uint8),
             "int8.tiny": np.array(1e-12, np.float32),

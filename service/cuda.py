@@ -34,6 +34,11 @@ class Bound:
         self._session, self._device = session, device
         self._wanted = {argument.name for argument in session.get_inputs()}
 
+    @property
+    def each(self) -> Sequence["Bound"]:
+        """Itself."""
+        return [self]
+
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs.
 

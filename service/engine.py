@@ -21,11 +21,19 @@ Array = NDArray[np.generic]
 CALM = 3  # calls
 
 
-class Sessions(Protocol):
+class Runs(Protocol):
     """A graph that any number of threads may run."""
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs."""
+
+
+class Sessions(Runs, Protocol):
+    """The same by one session or several, of which any may answer."""
+
+    @property
+    def each(self) -> Sequence[Runs]:
+        """All of them, so that each can be proven and warmed up."""
 
 
 class Engine:
@@ -67,6 +75,10 @@ class Engine:
         """The named outputs of a graph."""
         return self._sessions(graph).run(inputs, outputs)
 
+    def each(self, graph: str) -> Sequence[Runs]:
+        """The sessions of a graph, of which `run` takes one."""
+        return self._sessions(graph).each
+
     def _sessions(self, graph: str) -> Sessions:
         opened = self._opened.get(graph)
         if opened is None:
@@ -106,9 +118,9 @@ class Engine:
         options = self._options(variant, 1)
         try:
             options.add_provider_for_devices(openvino.devices(), openvino.OPTIONS)
-        except RuntimeError as cause:
-            raise ProviderUnavailable(str(cause)) from cause
-        return self._session(variant, options, None)
+            return self._session(variant, options, None)
+        except Exception as cause:  # whatever the plugin raises: the CPU's provider is next
+            raise ProviderUnavailable(f"openvino: {cause}".splitlines()[0]) from cause
 
     def _options(self, variant: Variant, n_threads: int) -> ort.SessionOptions:
         options = ort.SessionOptions()
@@ -170,6 +182,11 @@ class Shared:
     def __init__(self, session: ort.InferenceSession) -> None:
         self._session = session
 
+    @property
+    def each(self) -> Sequence[Runs]:
+        """Itself."""
+        return [self]
+
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs."""
         arrays: list[Array] = self._session.run(list(outputs), dict(inputs))
@@ -187,6 +204,11 @@ class LoneOrShared:
     def __init__(self, one: ort.InferenceSession, every: ort.InferenceSession) -> None:
         self._one, self._every = Shared(one), Shared(every)
         self._lock, self._n_running, self._n_calm = threading.Lock(), 0, CALM
+
+    @property
+    def each(self) -> Sequence[Runs]:
+        """Both."""
+        return [self._every, self._one]
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs."""
@@ -206,8 +228,9 @@ class Pool:
 
     def __init__(self, sessions: Sequence[ort.InferenceSession]) -> None:
         self._idle: queue.SimpleQueue[Shared] = queue.SimpleQueue()
-        for session in sessions:
-            self._idle.put(Shared(session))
+        self.each = [Shared(session) for session in sessions]
+        for shared in self.each:
+            self._idle.put(shared)
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs."""

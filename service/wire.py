@@ -21,6 +21,7 @@ from service.tensors import HEADER_LENGTH, with_binary_inputs
 
 PATIENCE_SECONDS = 0.02  # from which an answer is slow enough to ask whether its client waits
 JSON = b"application/json"
+BYTES_ON_THE_LOOP = 65536  # of an answer that is written in about a millisecond
 GONE = 499  # nginx's status for a client that closed; seen by the metrics alone
 
 

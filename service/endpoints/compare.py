@@ -102,7 +102,11 @@ async def compare(body: CompareBody, service: Service) -> Response:
     answers = await asyncio.gather(*(_answer(request, body, room) for request in requests))
     for request in requests[1:]:
         request.done()
-    return json_answer(_comparison(requests, answers), requests[0].done)
+
+    def answer() -> Response:
+        return json_answer(_comparison(requests, answers), requests[0].done)
+
+    return await asyncio.to_thread(answer)  # it sums over the vocabulary at each mask
 
 
 async def _answer(request: Inference, body: CompareBody, room: int) -> Answer:

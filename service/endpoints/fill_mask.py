@@ -31,10 +31,9 @@ from service.errors import (
 from service.filling import Ids, Ranked, Targets, jointly, likeliest, of_targets, read_targets
 from service.inference import Inference
 from service.windows import Window, keep_around
-from service.wire import JsonRoute, json_answer
+from service.wire import BYTES_ON_THE_LOOP, JsonRoute, json_answer
 
 BYTES_PER_CANDIDATE = 80  # of JSON, beside the text
-BYTES_ON_THE_LOOP = 65536  # written in about a millisecond
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
@@ -168,7 +167,10 @@ async def fill_mask(body: FillMaskBody, service: Service) -> Response:
         return json_answer(flat[0] if isinstance(body.inputs, str) else flat, request.done)
 
     # A large answer takes longer to write than the event loop may stop.
-    n_bytes = sum(len(window.text) for window in windows) * top_k
+    n_bytes = top_k * sum(
+        len(of_window) * (len(window.text) + BYTES_PER_CANDIDATE)
+        for window, of_window in masks.items()
+    )
     return answer() if n_bytes < BYTES_ON_THE_LOOP else await asyncio.to_thread(answer)
 
 

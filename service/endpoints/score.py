@@ -1,5 +1,6 @@
 """POST /score: how surprising each token of a text is to the model, given all the others."""
 
+import asyncio
 import math
 from typing import Any
 
@@ -21,7 +22,7 @@ from service.errors import COMMON, AnswerTooLarge, MaskNotAllowed, TooMuchWork, 
 from service.inference import Answer, Inference, by_window
 from service.models import Work
 from service.windows import Window
-from service.wire import JsonRoute, json_answer
+from service.wire import BYTES_ON_THE_LOOP, JsonRoute, json_answer
 
 BYTES_PER_TOKEN = 100  # of JSON
 
@@ -69,9 +70,13 @@ async def score(body: ScoreBody, service: Service) -> Response:
     if n_bytes > limit:
         raise AnswerTooLarge(n_bytes=n_bytes, limit=limit)
     answers = by_window(await request.answers(jobs))
-    results = [(w, _scored(w, of_window, request)) for w, of_window in answers.items()]
-    texts = request.beside_failures(results)
-    return json_answer(texts[0] if isinstance(body.inputs, str) else texts, request.done)
+
+    def answer() -> Response:
+        results = [(w, _scored(w, of_window, request)) for w, of_window in answers.items()]
+        texts = request.beside_failures(results)
+        return json_answer(texts[0] if isinstance(body.inputs, str) else texts, request.done)
+
+    return answer() if n_bytes < BYTES_ON_THE_LOOP else await asyncio.to_thread(answer)
 
 
 def _works(window: Window, request: Inference) -> list[Work]:

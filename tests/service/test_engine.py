@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from export.artefact import load_artefact
+from export.artefact import InvalidArtefact, load_artefact
 from service.cuda import Bound, OutOfMemory
 from service.engine import CALM, Engine, LoneOrShared, Pool
 from service.errors import NoMemory
@@ -100,6 +100,41 @@ def test_lone_and_shared_sessions_give_the_same_answers(artefact_of: Callable[..
         narrow.run("encode", INPUTS, names), wide.run("encode", INPUTS, names), strict=True
     ):
         np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+class Noting:
+    """A session that notes the lengths it ran, and may be wrong."""
+
+    def __init__(self, session: ort.InferenceSession, *, off: float = 0.0) -> None:
+        self._session, self._off, self.lengths = session, off, set[int]()
+
+    def run(self, outputs: Sequence[str], inputs: Mapping[str, Any]) -> list[Any]:
+        self.lengths.add(inputs["input_ids"].shape[1])
+        return [array + self._off for array in self._session.run(outputs, inputs)]
+
+
+def two_sessions(artefact: Path, *, off: float = 0.0) -> tuple[Model, list[Noting]]:
+    """A model with a session for lone calls and one for those that meet, which may be wrong."""
+    model = Model(load_artefact(artefact), PROVIDERS["cpu"])
+    session = ort.InferenceSession(artefact / "encode.onnx", providers=["CPUExecutionProvider"])
+    one, every = Noting(session, off=off), Noting(session)
+    model.engine._opened["encode"] = LoneOrShared(one, every)
+    return model, [one, every]
+
+
+def test_every_session_is_warmed_up_at_every_length(artefact: Path) -> None:
+    model, sessions = two_sessions(artefact)
+    model.warm_up()
+    for session in sessions:
+        assert session.lengths == {8, 16, 24, 32}
+
+
+def test_a_session_that_is_wrong_is_found_at_the_start_though_others_are_right(
+    artefact: Path,
+) -> None:
+    model, _ = two_sessions(artefact, off=0.01)
+    with pytest.raises(InvalidArtefact, match="off its golden answer"):
+        model.verify()
 
 
 def test_bound_arrays_give_the_answers_of_a_plain_run(artefact: Path) -> None:

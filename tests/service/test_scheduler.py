@@ -321,3 +321,25 @@ async def test_the_queue_is_read_when_it_is_scraped(recorder: Recorder) -> None:
     await asyncio.gather(*futures)
     assert read("maskwright_queue_depth") == read("maskwright_queue_cost") == 0
     assert read("maskwright_tokens_total", {"kind": "real", "model": "model"}) == 32
+
+
+async def test_padding_is_counted_as_the_rows_were_and_not_as_they_were_grouped(
+    recorder: Recorder,
+) -> None:
+    counted = metrics()
+    scheduler = Scheduler(max_batch_cost=64, max_queue_cost=640, metrics=counted)
+    first = scheduler.submit([recorder.item(3, row_tokens=4)])
+    await recorder.started()
+    others = scheduler.submit([recorder.item(n, row_tokens=n + n % 2) for n in (9, 11)])
+    recorder.gate.set()
+    await asyncio.gather(*first, *others)
+    read = counted.registry.get_sample_value
+    assert recorder.batches == [[3], [9, 11]]
+    assert read("maskwright_tokens_total", {"kind": "padding", "model": "model"}) == 1 + 3 + 1
+
+
+async def test_a_text_costs_the_row_that_it_takes(recorder: Recorder) -> None:
+    """On a GPU 17 tokens take a bucket of 32."""
+    item = recorder.item(17, row_tokens=32)
+    assert item.padded == 32
+    assert item.cost_at(item.padded) == 32
