@@ -1,15 +1,15 @@
-"""What the answers must be: each text alone through the fp32 graph."""
+"""What the answers must be: each text alone through the graph of its precision."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 import orjson
 
 from export.artefact import load_artefact
 from model.tokenizer import Tokenizer
 from service.workload import Sample
+from tests.bench.loop import session_of
 
 TOLERANCE = 1e-4  # of a vector's features, and of probabilities
 
@@ -17,13 +17,9 @@ TOLERANCE = 1e-4  # of a vector's features, and of probabilities
 class Expected:
     """Checks answers to texts of one route, where a text is sent as a list of one or more."""
 
-    def __init__(self, artefact: Path, route: str) -> None:
+    def __init__(self, artefact: Path, route: str, precision: str = "fp32") -> None:
         self._tokenizer = Tokenizer.from_json(load_artefact(artefact).tokenizer_json)
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        self._session = ort.InferenceSession(
-            artefact / "encode.onnx", options, ["CPUExecutionProvider"]
-        )
+        self._session = session_of(artefact, precision, n_threads=1)
         self._route = route
 
     def off_by(self, samples: Sequence[Sample], body: bytes) -> float:

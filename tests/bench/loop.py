@@ -21,9 +21,10 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from export import openvino
 from export.artefact import load_artefact
 from model.tokenizer import Tokenizer
-from service.workload import masked, passages
+from service.workload import from_file, masked, passages
 
 BUDGET = 256  # padded tokens in a batch: the best of 128, 256, 512 and 1,024
 N_TEXTS = 512
@@ -33,31 +34,40 @@ LONG = 128  # tokens
 Inputs = dict[str, NDArray[np.int64]]
 
 
+def session_of(artefact: Path, precision: str, *, n_threads: int) -> ort.InferenceSession:
+    """A plain session on the artefact's `encode` in a precision that a CPU runs."""
+    form = "decomposed" if precision == "bf16" else "attention-op"
+    (file,) = {
+        variant.file
+        for variant in load_artefact(artefact, hard_links=True).variants
+        if (variant.graph, variant.form, variant.precision) == ("encode", form, precision)
+    }
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = n_threads
+    if precision == "bf16":  # a thread a session, whatever is asked
+        options.add_provider_for_devices(openvino.devices(), openvino.OPTIONS)
+        return ort.InferenceSession(artefact / file, options)
+    return ort.InferenceSession(artefact / file, options, ["CPUExecutionProvider"])
+
+
 class Loop:
     """The texts of one route, and sessions on one variant."""
 
-    def __init__(self, artefact: Path, *, precision: str, route: str, seed: int) -> None:
+    def __init__(
+        self, artefact: Path, *, precision: str, route: str, seed: int, data: Path | None = None
+    ) -> None:
         loaded = load_artefact(artefact)
         tokenizer = Tokenizer.from_json(loaded.tokenizer_json)
-        samples = passages(N_TEXTS, seed=seed, tokenizer=tokenizer)
+        samples = (
+            from_file(data)[:N_TEXTS] if data else passages(N_TEXTS, seed=seed, tokenizer=tokenizer)
+        )
         if route == "/fill-mask":
             samples = masked(samples, seed=seed, tokenizer=tokenizer)
-        self._rows = [tokenizer.wrap(tokenizer.encode(sample.text).ids) for sample in samples]
+        rows = (tokenizer.wrap(tokenizer.encode(sample.text).ids) for sample in samples)
+        self._rows = [row for row in rows if len(row) <= loaded.manifest["max_tokens"]]
         self._mask_id = tokenizer.mask_id if route == "/fill-mask" else -1
         self._outputs = ["top_logprobs", "top_ids"] if route == "/fill-mask" else ["pooled_mean"]
-        (file,) = {
-            variant.file
-            for variant in loaded.variants
-            if (variant.graph, variant.precision) == ("encode", precision)
-            and (variant.form == "attention-op")
-        }
-        self._graph = artefact / file
-
-    def session(self, threads: int) -> ort.InferenceSession:
-        """A session on so many threads."""
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        return ort.InferenceSession(self._graph, options, ["CPUExecutionProvider"])
+        self._artefact, self._precision = artefact, precision
 
     def inputs(self, rows: Sequence[Sequence[int]]) -> Inputs:
         """One batch, padded to its longest row."""
@@ -99,7 +109,10 @@ class Loop:
         self, n_sessions: int, threads: int, batches: list[list[Sequence[int]]], *, seconds: float
     ) -> float:
         """Tokens a second, the median of whole passes over the texts."""
-        sessions = [self.session(threads) for _ in range(n_sessions)]
+        sessions = [
+            session_of(self._artefact, self._precision, n_threads=threads)
+            for _ in range(n_sessions)
+        ]
         # The dearest first, so that the sessions end together.
         feeds = sorted(map(self.inputs, batches), key=lambda x: -x["input_ids"].size)
         n_tokens = sum(len(row) for batch in batches for row in batch)
@@ -134,10 +147,15 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", type=Path, help="other texts than the plays")
     parser.add_argument("--ways", nargs="+", default=["one", "sorted", "window"])
     options = parser.parse_args()
     loop = Loop(
-        options.artefact, precision=options.precision, route=options.route, seed=options.seed
+        options.artefact,
+        precision=options.precision,
+        route=options.route,
+        seed=options.seed,
+        data=options.data,
     )
     ways = loop.ways(len(os.sched_getaffinity(0)))
     print(json.dumps({name: ways[name](options.seconds) for name in options.ways}))

@@ -7,11 +7,12 @@ of docs/benchmarks.md are written.
 """
 
 import argparse
+import contextlib
 import json
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -29,6 +30,7 @@ from tests.bench.servers import ours, plain, resident_bytes, window
 
 ROUTES = ("/fill-mask", "/embed")
 N_SAMPLES = 2048
+N_LISTED = 128  # texts in a request of many
 KEEP_EVERY = 25
 Figures = dict[str, Any]
 
@@ -71,97 +73,113 @@ class Bench:
         self.wrong += [f"{route}, {connections}: {kind}" for kind in found.errors.elements()]
         return found
 
-    def check(self, found: Load, route: str, *, n_texts: int = 1) -> None:
+    def check(self, found: Load, route: str, *, n_texts: int = 1, precision: str = "fp32") -> None:
         """Compare the answers that were kept with those of each text alone."""
-        expected, samples = Expected(self.path, route), self.samples[route]
+        expected, samples = Expected(self.path, route, precision), self.samples[route]
         for place, body in found.kept:
             off = expected.off_by(samples[place * n_texts : (place + 1) * n_texts], body)
             if not off <= TOLERANCE:
                 self.wrong.append(f"{route}: an answer is {off:.1e} off")
 
-    def versus(self, connections: Sequence[int]) -> Figures:
-        """Ours and the plain server, alternating."""
-        sides: dict[str, dict[str, list[Load]]] = {}
-        with ours(self.path, "--precision", "fp32") as (mine, _), plain(self.path) as (other, _):
-            for route in ROUTES:
-                for n in connections:
-                    rows = sides.setdefault(f"{route} {n}", {"ours": [], "plain": []})
-                    for _ in range(self.rounds):
-                        for side, url in (("ours", mine), ("plain", other)):
-                            rows[side].append(self.load(url, route, connections=n))
-                    self.check(rows["ours"][-1], route)
-        return {
-            name: {side: _medians(loads) for side, loads in rows.items()}
-            for name, rows in sides.items()
-        }
-
-    def precision_of(self, asked: str) -> str:
-        """What a service that is asked for a precision runs."""
-        with ours(self.path, "--precision", asked) as (url, _), urlopen(f"{url}/info") as answer:
-            found: str = json.load(answer)["variants"]["encode"]["precision"]
-        return found
-
-    def auto(self, figures: Figures) -> Figures:
-        """What a service does that is told no precision, and ONNX Runtime alone in the same.
+    def versus(self, connections: Sequence[int], *, carries: bool) -> Figures:
+        """Ours, the plain server and ONNX Runtime alone, in turns; each round has all of them.
 
         Args:
-            figures: Of fp32, which it is where the processor has nothing better.
+            carries: Whether lists, int8 and ONNX Runtime alone are measured as well.
         """
-        precision = self.precision_of("auto")
-        if precision == "fp32":
-            served = {row: sides["ours"] for row, sides in figures["versus"].items()}
-            return {"served": served, "loops": figures["loops"]}
-        return {"served": self.named("auto", (32, 128)), "loops": self.loops(precision)}
+        rows: dict[str, dict[str, list[Load]]] = {}
+        loops: dict[str, dict[str, list[float]]] = {route: {} for route in ROUTES}
+        int8 = carries and "int8" in self.precisions
+        with contextlib.ExitStack() as stack:
+            mine, _ = stack.enter_context(ours(self.path, "--precision", "fp32"))
+            other, _ = stack.enter_context(plain(self.path))
+            sides = {"ours": mine, "plain": other}
+            if int8:
+                sides["int8"], _ = stack.enter_context(ours(self.path, "--precision", "int8"))
+            for _ in range(self.rounds):
+                for route in ROUTES:
+                    for n in connections:
+                        row = rows.setdefault(f"{route} {n}", {})
+                        for side, url in sides.items():
+                            if side != "int8" or n == 32:
+                                found = self.load(url, route, connections=n)
+                                row.setdefault(side, []).append(found)
+                    if carries:
+                        lists = self.load(mine, route, connections=2, n_texts=N_LISTED)
+                        rows.setdefault(f"{route} lists", {}).setdefault("ours", []).append(lists)
+                        self.loops("fp32", route, loops[route])
+        for row, of_sides in rows.items():
+            route, n_texts = row.split()[0], N_LISTED if row.endswith("lists") else 1
+            for side in of_sides.keys() - {"plain"}:
+                precision = "int8" if side == "int8" else "fp32"
+                for load in of_sides[side]:
+                    self.check(load, route, n_texts=n_texts, precision=precision)
+        found_rows = {
+            row: {side: _medians(loads) for side, loads in of_sides.items()}
+            for row, of_sides in rows.items()
+        }
+        return {"rows": found_rows} | ({"loops": _medians_of(loops)} if carries else {})
 
-    def named(self, precision: str, connections: Sequence[int]) -> Figures:
-        """Ours in a precision."""
-        with ours(self.path, "--precision", precision) as (url, _):
-            return {
-                f"{route} {n}": _medians(
-                    [self.load(url, route, connections=n) for _ in range(self.rounds)]
-                )
-                for route in ROUTES
-                for n in connections
-            }
+    def loops(self, precision: str, route: str, into: dict[str, list[float]]) -> None:
+        """Another measurement of ONNX Runtime alone."""
+        ways = ("one", "sorted", "window")
+        for way, tokens_s in self.loop(route, ways, precision).items():
+            into.setdefault(way, []).append(tokens_s)
 
-    def loops(self, precision: str) -> Figures:
-        """ONNX Runtime alone."""
-        found: dict[str, dict[str, list[float]]] = {route: {} for route in ROUTES}
-        for _ in range(self.rounds):
-            for route in ROUTES:
-                ways = ("one", "sorted", "window")
-                for way, tokens_s in loop(self.path, route, ways, precision, self.seconds).items():
-                    found[route].setdefault(way, []).append(tokens_s)
-        return {r: {way: median(each) for way, each in ways.items()} for r, ways in found.items()}
+    def loop(self, route: str, ways: Sequence[str], precision: str) -> dict[str, float]:
+        """Tokens a second of ONNX Runtime alone on these texts, by way."""
+        return loop(self.path, route, ways, precision, self.seconds, self.data)
+
+    def auto(self) -> Figures | None:
+        """What a service does that is told no precision; None where that is fp32.
+
+        Ours, the plain server in fp32 and ONNX Runtime alone in ours' precision, in turns.
+        """
+        rows: dict[str, dict[str, list[Load]]] = {}
+        loops: dict[str, dict[str, list[float]]] = {route: {} for route in ROUTES}
+        with ours(self.path) as (mine, _), plain(self.path) as (other, _):
+            with urlopen(f"{mine}/info") as answer:
+                precision: str = json.load(answer)["variants"]["encode"]["precision"]
+            if precision == "fp32":
+                return None
+            for _ in range(self.rounds):
+                for route in ROUTES:
+                    for n in (32, 128):
+                        row = rows.setdefault(f"{route} {n}", {"ours": [], "plain": []})
+                        for side, url in (("ours", mine), ("plain", other)):
+                            row[side].append(self.load(url, route, connections=n))
+                    self.loops(precision, route, loops[route])
+        found = {
+            row: {side: _medians(loads) for side, loads in of_sides.items()}
+            for row, of_sides in rows.items()
+        }
+        return {"precision": precision, "rows": found, "loops": _medians_of(loops)}
 
     def alone(self) -> Figures:
-        """What one server does beside throughput: lists, fairness, memory, exactness."""
+        """What one server does beside throughput: fairness, memory, exactness."""
         figures: Figures = {}
         with ours(self.path, "--precision", "fp32") as (url, pid):
-            for route in ROUTES:
-                found = self.load(url, route, connections=2, n_texts=128)
-                figures[f"lists {route}"] = found.figures()["tokens_s"]
-                self.check(found, route, n_texts=128)
             figures |= self._fairness(url)
             figures["resident"] = [self._sweep(url, pid) for _ in range(3)]
-            figures["batched_off"] = self._batched_off(url)
+            figures["batched_off"] = max(self._batched_off(url, route) for route in ROUTES)
         return figures
 
-    def _batched_off(self, url: str) -> float:
-        """Largest distance of vectors of 1,000 texts in one request from those of each alone."""
-        samples = self.samples["/embed"][:1000]
+    def _batched_off(self, url: str, route: str) -> float:
+        """Largest distance of what 1,000 texts in one request give from what each gives alone.
+
+        Of features of vectors of length 1, and of probabilities.
+        """
+        samples = self.samples[route][:1000]
         asked = json.dumps({"inputs": [sample.text for sample in samples]}).encode()
-        request = Request(f"{url}/embed", asked, {"content-type": "application/json"})
+        request = Request(f"{url}{route}", asked, {"content-type": "application/json"})
         with urlopen(request) as answer:
-            return Expected(self.path, "/embed").off_by(samples, answer.read())
+            return Expected(self.path, route).off_by(samples, answer.read())
 
     def _fairness(self, url: str) -> Figures:
         """p99 of a connection of 20-token texts, by itself and beside one of the longest."""
         short = [self._of_length(20, seed) for seed in range(64)]
         long = [self._of_length(self.longest, seed) for seed in range(64)]
-        by_itself = window(
-            url, "/embed", short, seconds=self.seconds, warmup=self.warmup, connections=1
-        )
+        by_itself = self._lone(url, short, self.seconds)
         command = [sys.executable, "-m", "service.load_cli", url, "--data"]
         lines = HOME / "long.txt"
         lines.parent.mkdir(parents=True, exist_ok=True)
@@ -170,11 +188,16 @@ class Bench:
             [*command, str(lines), "--seconds", str(self.seconds + 2), "--warmup", "0"],
             stdout=subprocess.DEVNULL,
         )
-        beside = window(
-            url, "/embed", short, seconds=self.seconds - 1, warmup=self.warmup, connections=1
-        )
-        heavy.wait(60)
+        beside = self._lone(url, short, self.seconds - 1)
+        if heavy.wait(60):
+            self.wrong.append("/embed, the longest texts: some were not answered")
         return {"p99_alone": by_itself.quantile(0.99), "p99_beside": beside.quantile(0.99)}
+
+    def _lone(self, url: str, samples: Sequence[Sample], seconds: float) -> Load:
+        """One connection of texts."""
+        found = window(url, "/embed", samples, seconds=seconds, warmup=self.warmup, connections=1)
+        self.wrong += [f"/embed, alone: {kind}" for kind in found.errors.elements()]
+        return found
 
     def _of_length(self, n_tokens: int, seed: int) -> Sample:
         """A passage cut to very nearly so many tokens."""
@@ -188,19 +211,26 @@ class Bench:
         for n_tokens in range(8, self.longest + 1, 4):
             sample = self._of_length(n_tokens, n_tokens)
             for n_texts in (1, 7):
-                window(
+                found = window(
                     url, "/embed", [sample] * n_texts, seconds=0.02, warmup=0, connections=2,
                     n_texts=n_texts,
                 )  # fmt: skip
+                self.wrong += [f"/embed, sweep: {kind}" for kind in found.errors.elements()]
         return resident_bytes(pid)
 
 
 def loop(
-    path: Path, route: str, ways: Sequence[str], precision: str, seconds: float
+    path: Path,
+    route: str,
+    ways: Sequence[str],
+    precision: str,
+    seconds: float,
+    data: Path | None = None,
 ) -> dict[str, float]:
     """Tokens a second of ONNX Runtime alone, by way."""
     command = [sys.executable, "-m", "tests.bench.loop", str(path), "--seed", "1", "--route", route]
     command += ["--precision", precision, "--seconds", str(seconds), "--ways", *ways]
+    command += ["--data", str(data)] if data else []
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -216,6 +246,12 @@ def mixers(seconds: float, rounds: int) -> Figures:
     return {name: median(each) for name, each in found.items()}
 
 
+def _medians_of(loops: Mapping[str, Mapping[str, Sequence[float]]]) -> Figures:
+    return {
+        route: {way: median(each) for way, each in ways.items()} for route, ways in loops.items()
+    }
+
+
 def _medians(loads: Sequence[Load]) -> Figures:
     return {
         "tokens_s": median(load.n_tokens / load.seconds for load in loads),
@@ -229,18 +265,16 @@ def measure(name: str, options: argparse.Namespace, results: Path) -> list[str]:
     bench = Bench(artefact(name), options.seconds, 2.0, options.rounds, options.data)
     carries = name in CARRYING
     figures: Figures = _kept(results).get(name, {"wrong": []})
+    connections = (1, 8, 32, 128) if carries else (32,)
     parts: dict[str, Callable[[], Any]] = {
-        "versus": lambda: bench.versus((1, 8, 32, 128) if carries else (32,))
+        "versus": lambda: bench.versus(connections, carries=carries)
     }
     if carries:
         parts |= {
-            "loops": lambda: bench.loops("fp32"),
             "alone": bench.alone,
             "overhead": lambda: overhead(bench.path),
-            "auto": lambda: bench.auto(figures),
+            "auto": bench.auto,
         }
-    if carries and "int8" in bench.precisions:
-        parts["int8"] = lambda: bench.named("int8", (32,))
     for part, measured in parts.items():
         if part not in figures:
             figures[part] = measured()
@@ -283,7 +317,7 @@ def short() -> list[str]:
     import service.models
 
     bench = Bench(service.models.BUNDLED / "shakespeare-mhsa", seconds=2.0, warmup=0.5, rounds=1)
-    for row, sides in bench.versus((1, 32)).items():
+    for row, sides in bench.versus((1, 32), carries=False)["rows"].items():
         ratio = sides["ours"]["tokens_s"] / max(1.0, sides["plain"]["tokens_s"])
         print(f"{row}: {sides['ours']['tokens_s']:.0f} tokens/s, {ratio:.2f} x plain", flush=True)
     return bench.wrong
