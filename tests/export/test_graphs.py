@@ -1,6 +1,7 @@
 """Graphs say what torch says, whatever the batch, the lengths and the masks."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
@@ -20,6 +21,7 @@ from export.artefact import load_artefact
 from export.build import PLAN
 from export.graphs import FORMS, GRAPHS, export_graph
 from export.parity import measure
+from model.config import PRESETS
 from model.encoder import Encoder
 from model.feedforward import ACTIVATIONS, FEEDFORWARDS
 from model.mixers import MIXERS
@@ -258,16 +260,26 @@ def exported_parity(encoder: Encoder, graph: str, form: str, folder: Path) -> fl
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("mixer", "form"), [("mlp_mixer", "decomposed"), ("mhsa", "attention-op")])
 @pytest.mark.parametrize("activation", FEEDFORWARDS)
 def test_every_feed_forward_with_a_tied_head_exports_with_parity(
-    activation: str, tmp_path: Path
+    activation: str, mixer: str, form: str, tmp_path: Path
 ) -> None:
     # Fewer ids than the 64 candidates, too; the token MLP takes what has no gate.
     token = {"token_activation": activation} if activation in ACTIVATIONS else {}
     encoder = random_encoder(
-        "mlp_mixer", vocab_size=11, n_layers=1, tied_head=True, activation=activation, **token
+        mixer, vocab_size=11, n_layers=1, tied_head=True, activation=activation, **token
     )
-    assert exported_parity(encoder, "encode", "decomposed", tmp_path) <= FP32_TOLERANCE
+    assert exported_parity(encoder, "encode", form, tmp_path) <= FP32_TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_exports_with_parity(preset: str, mixer: str, tmp_path: Path) -> None:
+    config = PRESETS[preset].encoder_config(mixer=mixer, vocab_size=11)
+    encoder = Encoder(dataclasses.replace(config, n_layers=1)).eval()
+    assert exported_parity(encoder, "encode", "attention-op", tmp_path) <= FP32_TOLERANCE
 
 
 @pytest.mark.slow
