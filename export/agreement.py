@@ -77,7 +77,7 @@ def compare(
         for name, difference in differences(mine, theirs, inputs).items():
             off[name] = max(off.get(name, 0.0), difference)
     top1 = float(np.concatenate(same).mean())
-    alone = max(alone_against_batched(found, inputs) for inputs in batches[::3])
+    alone = max(alone_against_batched(found, inputs) for inputs in batches[::-3])
     return Agreement(cosines, top1, off, alone)
 
 

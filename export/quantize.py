@@ -1,8 +1,9 @@
 """An fp32 graph with the products of its layers in int8.
 
 Weights are int8 with a scale for each output channel; activations are quantised as they come, with
-a scale for each row, so what a text gives does not hang on the texts beside it. Weights keep to 7
-bits: processors with AVX2 and no VNNI add pairs of products in 16 bits, which 8 would overflow. The
+a scale for each row, which the texts beside it do not change. (fp32 rounds elsewhere in a batch of
+another shape, and a code on the edge then falls to the other side.) Weights keep to 7 bits:
+processors with AVX2 and no VNNI add pairs of products in 16 bits, which 8 would overflow. The
 embedding and the vocabulary head stay fp32.
 """
 

@@ -119,6 +119,8 @@ class Engine:
         try:
             options.add_provider_for_devices(openvino.devices(), openvino.OPTIONS)
             return self._session(variant, options, None)
+        except ProviderUnavailable:
+            raise
         except Exception as cause:  # whatever the plugin raises: the CPU's provider is next
             raise ProviderUnavailable(f"openvino: {cause}".splitlines()[0]) from cause
 

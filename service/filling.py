@@ -1,8 +1,10 @@
 """What may stand at a mask: the likeliest tokens, chosen targets, or several masks jointly."""
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from service.windows import Window
 
 WHOLE, TOP = frozenset({"mask_logprobs"}), frozenset({"top_logprobs", "top_ids"})
 
+T = TypeVar("T")
 Ids = tuple[int, ...]
 Ranked = list[tuple[Ids, float]]  # candidates with their log-probabilities, likeliest first
 
@@ -70,7 +73,9 @@ async def likeliest(
     outputs = WHOLE if top_k > N_TOP else TOP
     jobs = request.jobs(windows, lambda w: Work(w.ids, outputs, request.mask_columns(w)))
     answers = await request.answers(jobs)
-    return {answer.window: _ranked(answer, top_k) for answer in answers}
+    return await _off_the_loop(
+        lambda: {answer.window: _ranked(answer, top_k) for answer in answers}, outputs
+    )
 
 
 async def of_targets(
@@ -153,17 +158,31 @@ async def jointly(
             ]
 
         answers = by_window(await request.answers(request.jobs(going, works)))
-        for window in going:
-            if window not in answers:
-                del beams[window]  # it failed and was set aside
-                continue
-            grown = [
-                (before + ids, logprob + more)
-                for (before, logprob), answer in zip(beams[window], answers[window], strict=True)
-                for ids, more in _ranked(answer, top_k)[0]
-            ]
-            beams[window] = sorted(grown, key=lambda fill: -fill[1])[:top_k]
+        for window in set(going) - answers.keys():
+            del beams[window]  # it failed and was set aside
+        grow = partial(_grown, beams, answers, top_k=top_k)
+        beams.update(await _off_the_loop(grow, outputs))
     return beams
+
+
+def _grown(
+    beams: Mapping[Window, Ranked], answers: Mapping[Window, list[Answer]], *, top_k: int
+) -> dict[Window, Ranked]:
+    """The likeliest fills that are one token longer; the answers are to those of the beams."""
+    grown = {}
+    for window, of_window in answers.items():
+        longer = [
+            (before + ids, logprob + more)
+            for (before, logprob), answer in zip(beams[window], of_window, strict=True)
+            for ids, more in _ranked(answer, top_k)[0]
+        ]
+        grown[window] = sorted(longer, key=lambda fill: -fill[1])[:top_k]
+    return grown
+
+
+async def _off_the_loop(work: Callable[[], T], outputs: frozenset[str]) -> T:
+    """What `work` gives: to sort whole vocabularies takes longer than the event loop may stop."""
+    return await asyncio.to_thread(work) if outputs is WHOLE else work()
 
 
 def _steps(ids: Sequence[int], column: int, target: Ids, mask_id: int) -> Iterator[Work]:

@@ -24,7 +24,7 @@ from service.workers import Batch, Runner, Workers
 
 logger = logging.getLogger(__name__)
 
-LENGTH_STEP = 8  # lengths are rounded up to it: few shapes, full vector registers
+LENGTH_STEP = 8  # of the groups that texts wait in
 CALL_COST = 16.0  # padded tokens that a call on a CPU costs beside its texts
 
 

@@ -147,7 +147,7 @@ async def fill_mask(body: FillMaskBody, service: Service) -> Response:
         keep=keep_around(tokenizer.mask_id),
         max_tokens=_room(request, targets),
     )
-    _check_size(windows, top_k, parameters, request)
+    n_bytes = _size(windows, top_k, parameters, request)
     joint = await jointly(request, windows, top_k=top_k) if parameters.joint else {}
     if parameters.joint:
         masks: dict[Window, list[Ranked]] = {
@@ -167,10 +167,6 @@ async def fill_mask(body: FillMaskBody, service: Service) -> Response:
         return json_answer(flat[0] if isinstance(body.inputs, str) else flat, request.done)
 
     # A large answer takes longer to write than the event loop may stop.
-    n_bytes = top_k * sum(
-        len(of_window) * (len(window.text) + BYTES_PER_CANDIDATE)
-        for window, of_window in masks.items()
-    )
     return answer() if n_bytes < BYTES_ON_THE_LOOP else await asyncio.to_thread(answer)
 
 
@@ -211,10 +207,8 @@ def _room(request: Inference, targets: Targets | None) -> int:
     return room
 
 
-def _check_size(
-    windows: Sequence[Window], top_k: int, parameters: Parameters, request: Inference
-) -> None:
-    """Refuse an answer that would be too large: each candidate repeats its text.
+def _size(windows: Sequence[Window], top_k: int, parameters: Parameters, request: Inference) -> int:
+    """Bytes of an answer, about: each candidate repeats its text.
 
     Raises:
         AnswerTooLarge: Before anything is computed.
@@ -228,6 +222,7 @@ def _check_size(
     limit = request.settings.max_answer_bytes
     if n_bytes > limit:
         raise AnswerTooLarge(n_bytes=n_bytes, limit=limit)
+    return n_bytes
 
 
 def _candidate(

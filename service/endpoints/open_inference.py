@@ -99,6 +99,9 @@ class InferAnswer(BaseModel):
     outputs: list[OutputTensor]
 
 
+TOKENS_ON_THE_LOOP = 1000  # a millisecond
+
+
 class EmbedParameters(BaseModel):
     """Parameters of `embed`."""
 
@@ -139,15 +142,19 @@ async def _fill_mask(texts: list[str], parameters: Any, request: Inference) -> O
     n_masks = sum(len(window.columns_of(tokenizer.mask_id)) for window in windows)
     check_size(n_masks * top_k * 4, "float", request)
     filled = await likeliest(request, windows, top_k=top_k)
-    masks = [(window.index, ranked) for window, ranks in filled.items() for ranked in ranks]
-    tokens = np.array([[ids[0] for ids, _ in ranked] for _, ranked in masks], np.int64)
-    logprobs = np.array([[logprob for _, logprob in ranked] for _, ranked in masks])
-    return {
-        "token_str": [[tokenizer.token_str(token) for token in row] for row in tokens.tolist()],
-        "token": tokens,
-        "score": np.exp(logprobs).astype(np.float32),
-        "text_index": np.array([index for index, _ in masks], np.int64),
-    }
+
+    def outputs() -> Outputs:
+        masks = [(window.index, ranked) for window, ranks in filled.items() for ranked in ranks]
+        tokens = np.array([[ids[0] for ids, _ in ranked] for _, ranked in masks], np.int64)
+        logprobs = np.array([[logprob for _, logprob in ranked] for _, ranked in masks])
+        return {
+            "token_str": [[tokenizer.token_str(token) for token in row] for row in tokens.tolist()],
+            "token": tokens,
+            "score": np.exp(logprobs).astype(np.float32),
+            "text_index": np.array([index for index, _ in masks], np.int64),
+        }
+
+    return outputs() if n_masks * top_k < TOKENS_ON_THE_LOOP else await asyncio.to_thread(outputs)
 
 
 @dataclass(frozen=True)

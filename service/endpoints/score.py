@@ -64,11 +64,12 @@ async def score(body: ScoreBody, service: Service) -> Response:
     """
     request = service.on(body.model, task="score", partial=body.partial)
     windows = await request.windows(body.inputs, truncate=body.truncate)
-    jobs = request.jobs(windows, lambda window: _works(window, request))
-    request.check_passes(len(jobs))
-    n_bytes, limit = len(jobs) * BYTES_PER_TOKEN, service.settings.max_answer_bytes
+    n_passes = sum(window.stop - window.start for window in windows)
+    request.check_passes(n_passes)
+    n_bytes, limit = n_passes * BYTES_PER_TOKEN, service.settings.max_answer_bytes
     if n_bytes > limit:
         raise AnswerTooLarge(n_bytes=n_bytes, limit=limit)
+    jobs = request.jobs(windows, lambda window: _works(window, request))
     answers = by_window(await request.answers(jobs))
 
     def answer() -> Response:

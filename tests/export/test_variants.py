@@ -89,7 +89,7 @@ def test_every_product_with_weights_is_int8_the_mixers_cut_ones_too(artefact: Pa
             assert one @ other / np.linalg.norm(one) / np.linalg.norm(other) > 0.99
 
 
-def test_what_a_text_gives_in_int8_does_not_hang_on_the_texts_beside_it(artefact: Path) -> None:
+def test_the_scales_of_a_text_in_int8_do_not_hang_on_the_texts_beside_it(artefact: Path) -> None:
     graph = quantised(onnx.load(artefact / "encode.onnx")).SerializeToString()
     session = ort.InferenceSession(graph, providers=["CPUExecutionProvider"])
     config = EncoderConfig(**load_artefact(artefact).manifest["config"])

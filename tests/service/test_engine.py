@@ -1,5 +1,6 @@
 """Sessions: which answers whom, what they hold in memory, and a device whose memory runs out."""
 
+import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -134,7 +135,17 @@ def test_a_session_that_is_wrong_is_found_at_the_start_though_others_are_right(
 ) -> None:
     model, _ = two_sessions(artefact, off=0.01)
     with pytest.raises(InvalidArtefact, match="off its golden answer"):
-        model.verify()
+        model.verify_each()
+
+
+def test_a_texts_cost_is_that_of_the_rows_its_provider_makes(artefact: Path) -> None:
+    loaded = load_artefact(artefact)
+    bucketed = dataclasses.replace(PROVIDERS["cpu"], length_buckets=(16, 32))
+    work = Work([5] * 17, frozenset({"pooled_mean"}))
+    for provider, n_tokens in ((PROVIDERS["cpu"], 18), (bucketed, 32)):
+        model = Model(loaded, provider)
+        assert model.item("encode", work).row_tokens == n_tokens
+        assert model.padded([work])["input_ids"].shape[1] == n_tokens
 
 
 def test_bound_arrays_give_the_answers_of_a_plain_run(artefact: Path) -> None:
