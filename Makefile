@@ -12,6 +12,8 @@ RAY := .venv-ray
 # How the English pair is trained, on a core each.
 ENGLISH := --words-from minilm --steps 2400 --eval-every 400 --checkpoint-every 100
 ENGLISH_EMBED := --seconds 2200 --batch-tokens 1024 --batch-sentences 192 --sentences 60000
+ENGLISH_SETTLE := --seconds 1260 --batch-tokens 3072 --batch-sentences 128 --sentences 60000 \
+	--embed-weight 2 --muon-lr 0.005 --lr 0.0015
 CARD := $(wildcard docs/english.md)
 
 .PHONY: serve test test-clients test-schema check models bench bench-models bench-quick bench-train bench-train-short chaos soak check-deploy check-deploy-quick dev lock clean help
@@ -78,10 +80,16 @@ models: runs/english-mhsa.exported runs/english-mlp-mixer.exported
 runs/english-mhsa.trained: MIXER := mhsa
 runs/english-mlp-mixer.trained: MIXER := mlp_mixer
 
-runs/%.exported: runs/%.embedded $(CARD)
-	$(BIN)/maskwright-export runs/$*-embed models/$* --force --weights fp16 $(addprefix --notes ,$(CARD))
+runs/%.exported: runs/%.settled $(CARD)
+	$(BIN)/maskwright-export runs/$*-settle models/$* --force --weights fp16 $(addprefix --notes ,$(CARD))
 	$(BIN)/maskwright-export --add int8 models/$*
 	$(BIN)/maskwright-export --add fp16 models/$*
+	@touch $@
+
+# The vectors cost words: a third of the way back to the first stage most of both is kept, and a
+# while there mends the rest.
+runs/%.settled: runs/%.embedded
+	$(call trained,runs/$*-settle,--stage embed --from runs/$*-embed --blend runs/$* 0.3 --teacher minilm $(ENGLISH_SETTLE))
 	@touch $@
 
 runs/%.embedded: runs/%.trained
@@ -102,7 +110,7 @@ define trained
 	else $(BIN)/maskwright-train $(2) --out $(1) --threads 1; fi
 endef
 
-.PRECIOUS: runs/%.embedded runs/%.trained
+.PRECIOUS: runs/%.settled runs/%.embedded runs/%.trained
 
 # labml runs in an environment of its own; what its distributions require beyond this is not used.
 bench-train: dev $(LABML)/.labml

@@ -4,13 +4,15 @@ A single safetensors file is replaced in one step, so a reader or a crash finds 
 one, whole. While a run is unfinished, what it needs to go on lies in the same file.
 """
 
+import copy
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -44,6 +46,27 @@ class Checkpoint:
     def config(self) -> EncoderConfig:
         """The encoder's."""
         return self.encoder.config
+
+
+def blended(checkpoint: Checkpoint, other: Checkpoint, share: float) -> Checkpoint:
+    """`checkpoint` with its weights moved by `share` of the way towards another run's.
+
+    Between a model and what it was tuned to lie models that keep much of both: Wortsman et al.
+    2021, arXiv:2109.01903.
+
+    Raises:
+        ValueError: `share` is not from 0 to 1, or the two have not one vocabulary and one shape.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share of {share}; from 0 to 1")
+    same = checkpoint.tokenizer.to_json() == other.tokenizer.to_json()
+    if not (same and checkpoint.config == other.config):
+        raise ValueError("runs blend that have one vocabulary and one shape; these have not")
+    encoder, towards = copy.deepcopy(checkpoint.encoder), other.encoder.state_dict()
+    with torch.no_grad():
+        for name, tensor in encoder.state_dict().items():
+            tensor.lerp_(towards[name], share)
+    return replace(checkpoint, encoder=encoder)
 
 
 def save_checkpoint(

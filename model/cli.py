@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from model.checkpoint import Checkpoint, load_checkpoint
+from model.checkpoint import Checkpoint, blended, load_checkpoint
 from model.config import PRESETS, recipe_from_json
 from model.corpus import Text, fetch, shipped
 from model.demo_corpus import built
@@ -140,7 +140,7 @@ def _out(options: argparse.Namespace) -> Path:
 
 
 def _run(options: argparse.Namespace) -> Run:
-    if given := _given(options, "start", *LESSONS):
+    if given := _given(options, "start", "blend", *LESSONS):
         raise ValueError(f"{_flags(given)}: for --stage embed only")
     preset = PRESETS[options.preset]
     recipe = dataclasses.replace(preset.recipe, **_recipe_given(options))
@@ -180,6 +180,9 @@ def _second_stage(options: argparse.Namespace, progress: Progress) -> Run:
             f"the stage embed keeps the run's encoder and vocabulary; leave out: {_flags(given)}"
         )
     start = load_checkpoint(options.start)
+    if options.blend:
+        towards, share = Path(options.blend[0]), _share(options.blend[1])
+        start = blended(start, load_checkpoint(towards), share)
     summary = start.summary
     recipe = recipe_from_json(summary["recipe"])
     recipe = dataclasses.replace(recipe, **SECOND_STAGE | _recipe_given(options))
@@ -192,6 +195,8 @@ def _second_stage(options: argparse.Namespace, progress: Progress) -> Run:
         source["teacher"] = _plain(Path(teacher))
     told = ("step", "held_out", "cost")
     first_stage: dict[str, Any] = {name: summary[name] for name in told if name in summary}
+    if options.blend:
+        first_stage["blend"] = {"run": towards.resolve().name, "share": share}
     run = Run(
         config=start.config,
         recipe=recipe,
@@ -296,6 +301,13 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Those of the options that were given: they go before the preset's."""
     found = {name: getattr(options, name) for name in names}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--blend RUN SHARE: {text!r} is no number; from 0 to 1") from None
 
 
 def _flags(given: Mapping[str, Any]) -> str:

@@ -67,6 +67,12 @@ def parser() -> argparse.ArgumentParser:
         "--from", dest="start", type=Path, metavar="RUN", help="what it goes on from"
     )
     embed.add_argument(
+        "--blend",
+        nargs=2,
+        metavar=("RUN", "SHARE"),
+        help="begin with weights that lie such a share of the way from --from's to those of RUN",
+    )
+    embed.add_argument(
         "--teacher",
         metavar="NAME",
         help=f"directory of a sentence encoder, Hugging Face's layout, or: {', '.join(TEACHERS)}",

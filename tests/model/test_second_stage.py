@@ -1,5 +1,6 @@
 """`maskwright-train --stage embed`: from a run and a teacher or pairs to a run of the same kind."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint import load_checkpoint
+from model.checkpoint import blended, load_checkpoint
 from model.cli import main
 from model.corpus import shipped
+from tests.conftest import random_encoder
 from tests.model.test_cli import InterruptingStream
 
 PAIRS = [("to be or not", "or not to be", 5), ("a king", "the sea", 0), ("my lord", "my liege", 4)]
@@ -151,6 +153,39 @@ def test_lessons_are_refused_in_the_first_stage(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == (
         "maskwright-train: --from, --teacher: for --stage embed only\n"
     )
+
+
+def test_the_stage_can_begin_part_of_the_way_back_to_another_run(
+    first_stage: Path, tiny_teacher: Path, tmp_path: Path
+) -> None:
+    tuned, out = tmp_path / "tuned", tmp_path / "run"
+    lessons = ["--teacher", str(tiny_teacher)]
+    assert main(command(first_stage, tuned, *lessons)) == 0
+    back = ["--blend", str(first_stage), "0.25", "--muon-lr", "0", "--lr", "0"]  # it stays there
+    assert main(command(tuned, out, *lessons, *back, steps=1)) == 0
+    before, after, found = (
+        load_checkpoint(path).encoder.state_dict() for path in (first_stage, tuned, out)
+    )
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, 0.25 * before[name] + 0.75 * after[name])
+    assert report(out)["embed"]["first_stage"]["blend"] == {"run": first_stage.name, "share": 0.25}
+
+
+def test_runs_of_another_shape_or_vocabulary_do_not_blend(first_stage: Path) -> None:
+    checkpoint = load_checkpoint(first_stage)
+    wider = dataclasses.replace(checkpoint, encoder=random_encoder("mhsa", vocab_size=11))
+    with pytest.raises(ValueError, match="one vocabulary and one shape; these have not"):
+        blended(checkpoint, wider, 0.5)
+    with pytest.raises(ValueError, match=r"a share of 1\.5; from 0 to 1"):
+        blended(checkpoint, checkpoint, 1.5)
+
+
+def test_a_share_that_is_no_number_is_refused(
+    first_stage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blend = ["--stage", "embed", "--from", str(first_stage), "--blend", str(first_stage), "half"]
+    assert main(blend) == 2
+    assert "'half' is no number; from 0 to 1" in capsys.readouterr().err
 
 
 def test_a_stage_without_a_run_to_go_on_from_is_refused(
