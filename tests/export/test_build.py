@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from export.artefact import Artefact, load_artefact, write_manifest
-from export.build import FP32_GOLDEN_TOLERANCE, build_artefact
+from export.build import build_artefact
 from export.parity import FP32_BOUND, torch_outputs
 from model.checkpoint import Checkpoint
 from model.config import encoder_config_from_json
@@ -111,7 +111,7 @@ def test_each_variant_states_its_parity_of_every_output_and_alone_against_batche
         assert variant.parity.keys() == outputs[variant.graph]
         for difference in [*variant.parity.values(), variant.alone_against_batched]:
             assert 0 <= difference <= FP32_BOUND
-        assert variant.tolerance == FP32_GOLDEN_TOLERANCE == 1e-4
+        assert variant.tolerance == pytest.approx(1e-4)
 
 
 def test_golden_arrays_are_two_rows_and_every_answer_but_the_large_ones(loaded: Artefact) -> None:
