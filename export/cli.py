@@ -11,7 +11,7 @@ from export.hugging_face import write_hugging_face
 from export.subject import held_out_of
 from export.triton import write_repository
 from export.variants import PLANS, add_variant
-from model.checkpoint import load_checkpoint
+from model.checkpoint import blended_with, load_checkpoint
 from model.corpus import shipped
 
 FORMATS = ("artefact", "transformers", "triton")
@@ -45,6 +45,13 @@ def main(arguments: list[str] | None = None) -> int:
         help="artefact: what maskwright-serve serves; transformers: a directory for "
         "transformers.js and optimum; triton: a model repository of Triton Inference Server "
         "(artefact)",
+    )
+    parser.add_argument(
+        "--blend",
+        nargs=2,
+        metavar=("RUN", "SHARE"),
+        help="export weights that lie such a share of the way from the checkpoint's to RUN's, "
+        "between a second stage and the first",
     )
     parser.add_argument(
         "--weights",
@@ -99,6 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _export(options: argparse.Namespace, name: str) -> None:
     checkpoint, how = load_checkpoint(options.checkpoint), {"replace": options.force, "tell": _say}
+    if options.blend:
+        checkpoint = blended_with(checkpoint, *options.blend)
     if options.format == "triton":
         write_repository(checkpoint, options.out, name=name, **how)
     elif options.format == "transformers":

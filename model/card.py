@@ -62,6 +62,9 @@ def training_rows(training: Mapping[str, Any]) -> list[str]:
             f"| stage | the second, for vectors of sentences, from {' and '.join(lessons)}; "
             f"{before.get('step', 0):,} steps went before |"
         )
+    for row, blend in (("began", before.get("blend")), ("taken", training.get("blend"))):
+        if blend:
+            rows.append(f"| {row} | {blend['share']:.0%} of the way back to {blend['run']} |")
     if cost := training.get("cost"):
         earlier = before.get("cost", {}).get("cpu_seconds")
         after = f", after {earlier:,.0f} of the first stage" if earlier else ""

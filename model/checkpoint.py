@@ -69,6 +69,23 @@ def blended(checkpoint: Checkpoint, other: Checkpoint, share: float) -> Checkpoi
     return replace(checkpoint, encoder=encoder)
 
 
+def blended_with(checkpoint: Checkpoint, run: str, share: str) -> Checkpoint:
+    """`blended`, of what a command was told; the summary says so, and keeps no score.
+
+    Raises:
+        ValueError: The share is no number from 0 to 1, or the two do not blend.
+        FileNotFoundError: There is no such run.
+    """
+    try:
+        part = float(share)
+    except ValueError:
+        raise ValueError(f"--blend RUN SHARE: {share!r} is no number; from 0 to 1") from None
+    found = blended(checkpoint, load_checkpoint(Path(run)), part)
+    summary = {name: value for name, value in found.summary.items() if name != "held_out"}
+    summary["blend"] = {"run": Path(run).resolve().name, "share": part}
+    return replace(found, summary=summary)
+
+
 def save_checkpoint(
     directory: Path,
     *,

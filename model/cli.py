@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from model.checkpoint import Checkpoint, blended, load_checkpoint
+from model.checkpoint import Checkpoint, blended_with, load_checkpoint
 from model.config import PRESETS, recipe_from_json
 from model.corpus import Text, fetch, shipped
 from model.demo_corpus import built
@@ -181,8 +181,7 @@ def _second_stage(options: argparse.Namespace, progress: Progress) -> Run:
         )
     start = load_checkpoint(options.start)
     if options.blend:
-        towards, share = Path(options.blend[0]), _share(options.blend[1])
-        start = blended(start, load_checkpoint(towards), share)
+        start = blended_with(start, *options.blend)
     summary = start.summary
     recipe = recipe_from_json(summary["recipe"])
     recipe = dataclasses.replace(recipe, **SECOND_STAGE | _recipe_given(options))
@@ -193,10 +192,8 @@ def _second_stage(options: argparse.Namespace, progress: Progress) -> Run:
         source["words"] = words
     if (teacher := source.get("teacher")) and teacher not in TEACHERS and Path(teacher).is_dir():
         source["teacher"] = _plain(Path(teacher))
-    told = ("step", "held_out", "cost")
+    told = ("step", "held_out", "cost", "blend")
     first_stage: dict[str, Any] = {name: summary[name] for name in told if name in summary}
-    if options.blend:
-        first_stage["blend"] = {"run": towards.resolve().name, "share": share}
     run = Run(
         config=start.config,
         recipe=recipe,
@@ -301,13 +298,6 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Those of the options that were given: they go before the preset's."""
     found = {name: getattr(options, name) for name in names}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _share(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"--blend RUN SHARE: {text!r} is no number; from 0 to 1") from None
 
 
 def _flags(given: Mapping[str, Any]) -> str:

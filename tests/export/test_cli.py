@@ -58,7 +58,8 @@ def test_a_trained_run_replaces_the_artefact_at_out_with_force_and_says_so(
     out = tmp_path / "models" / "tiny-bpe"
     out.mkdir(parents=True)
     write_manifest(out, {"name": "old"})
-    assert main([str(trained), str(out), "--force", "--prompt", "query=query: "]) == 0
+    blend = ["--blend", str(trained), "0.25"]
+    assert main([str(trained), str(out), "--force", "--prompt", "query=query: ", *blend]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     assert printed.out.splitlines()[-1] == (
@@ -70,6 +71,9 @@ def test_a_trained_run_replaces_the_artefact_at_out_with_force_and_says_so(
     summary = json.loads((trained / "report.json").read_text(encoding="utf-8"))
     assert artefact.manifest["prompts"] == {"query": "query: "}
     assert artefact.manifest["training"]["step"] == 2
+    assert artefact.manifest["training"]["blend"] == {"run": trained.name, "share": 0.25}
+    assert "held_out" not in artefact.manifest["training"]  # those weights were not scored
+    assert f"| taken | 25% of the way back to {trained.name} |" in (out / "README.md").read_text()
     assert artefact.manifest["training"]["corpus"] == summary["corpus"]
     assert artefact.manifest["text_licence"] == "public domain"
     facts, tokenizer = artefact.manifest["tokenizer"], Tokenizer.from_json(artefact.tokenizer_json)
