@@ -2,9 +2,10 @@
 
 Weights are int8 with a scale for each output channel; activations are quantised as they come, with
 a scale for each row, which the texts beside it do not change. (fp32 rounds elsewhere in a batch of
-another shape, and a code on the edge then falls to the other side.) Weights keep to 7 bits:
-processors with AVX2 and no VNNI add pairs of products in 16 bits, which 8 would overflow. The
-embedding and the vocabulary head stay fp32.
+another shape, and a code on the edge then falls to the other side.) Processors with AVX2 and no
+VNNI add pairs of products in 16 bits, which two factors of 8 bits would overflow: so weights keep
+to 7, but where activations are squares, and take 7 bits themselves as they are never negative. The
+embedding, the vocabulary head and the Mixer's first product over positions stay fp32.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 CONTRIB = "com.microsoft"  # ONNX Runtime's own operators
-LARGEST = 63  # of a weight
+LARGEST = {"signed": 63, "squares": 127}  # code of a weight, by what it is multiplied with
 SMALLEST_BYTES = 4096  # of a weight that is worth it
 
 
@@ -43,15 +44,18 @@ class Quantizer:
 
     def _rewrite(self, node: NodeProto) -> bool:
         activation, weight = node.input
+        producer = self._producers.get(activation)
+        squares = producer is not None and producer.op_type == "Pow"  # of relu, whose power is 2
+        kind = "squares" if squares else "signed"
         if self._is_weight(weight):
-            quantised, scale = self._constant(weight)
-        elif (cut := self._cut(weight)) is not None:
+            quantised, scale = self._constant(weight, kind)
+        elif squares and (cut := self._cut(weight)) is not None:
             quantised, scale = cut
         else:
             return False
-        codes, largest = self._dynamic(activation)
+        codes, largest = self._dynamic(activation, kind)
         out = node.output[0]
-        operands = [codes, quantised, "int8.step", scale, "int8.zero"]
+        operands = [codes, quantised, "int8.step", scale, f"int8.zero.{kind}"]
         self._add("MatMulIntegerToFloat", operands, f"{out}.of_one", domain=CONTRIB)
         self._add("Mul", [f"{out}.of_one", largest], out)
         return True
@@ -62,9 +66,9 @@ class Quantizer:
             tensor is not None and len(tensor.dims) == 2 and len(tensor.raw_data) >= SMALLEST_BYTES
         )
 
-    def _constant(self, name: str) -> tuple[str, str]:
+    def _constant(self, name: str, kind: str) -> tuple[str, str]:
         """A weight [K,N] in int8, and its scales [N]."""
-        return self._stored(name, numpy_helper.to_array(self._weights[name]), axis=1)
+        return self._stored(name, numpy_helper.to_array(self._weights[name]), kind, axis=1)
 
     def _cut(self, name: str) -> tuple[str, str] | None:
         """The same of a Mixer's token weights: `Transpose(Slice(weight))`, cut to the length."""
@@ -79,7 +83,8 @@ class Quantizer:
             return None
         axis = int(numpy_helper.to_array(self._weights[sliced.input[3]])[0])
         # Rows become columns: a scale for each row, of which the cut rows keep theirs.
-        stored, scale = self._stored(weight, numpy_helper.to_array(self._weights[weight]), axis=0)
+        array = numpy_helper.to_array(self._weights[weight])
+        stored, scale = self._stored(weight, array, "squares", axis=0)
         self._add("Slice", [stored, *sliced.input[1:]], f"{sliced.output[0]}.int8")
         self._add("Transpose", [f"{sliced.output[0]}.int8"], f"{name}.int8", perm=[1, 0])
         if axis == 0:
@@ -87,20 +92,20 @@ class Quantizer:
             scale = f"{sliced.output[0]}.scale"
         return f"{name}.int8", scale
 
-    def _stored(self, name: str, weight: NDArray[Any], *, axis: int) -> tuple[str, str]:
+    def _stored(self, name: str, weight: NDArray[Any], kind: str, *, axis: int) -> tuple[str, str]:
         """New initialisers: int8 codes and a scale for each place along `axis`."""
         codes, scales = f"{name}.int8", f"{name}.scale"
         if codes not in self._made:
             self._made.add(codes)
             largest = np.abs(weight).max(axis=1 - axis).astype(np.float32)
-            scale = np.where(largest > 0, largest / LARGEST, 1).astype(np.float32)
+            scale = np.where(largest > 0, largest / LARGEST[kind], 1).astype(np.float32)
             spread = scale[None, :] if axis == 1 else scale[:, None]
             values = np.rint(weight / spread).astype(np.int8)
             self._graph.initializer.append(numpy_helper.from_array(values, codes))
             self._graph.initializer.append(numpy_helper.from_array(scale, scales))
         return codes, scales
 
-    def _dynamic(self, activation: str) -> tuple[str, str]:
+    def _dynamic(self, activation: str, kind: str) -> tuple[str, str]:
         """Codes of an activation over its row's largest magnitude, and that magnitude.
 
         Made once for all products that read it.
@@ -113,7 +118,8 @@ class Quantizer:
             self._add("ReduceMax", last, f"{activation}.max", keepdims=1)
             self._add("Max", [f"{activation}.max", "int8.tiny"], largest)
             self._add("Div", [activation, largest], f"{activation}.of_one")
-            self._add("QuantizeLinear", [f"{activation}.of_one", "int8.step", "int8.zero"], codes)
+            of_one = [f"{activation}.of_one", "int8.step", f"int8.zero.{kind}"]
+            self._add("QuantizeLinear", of_one, codes)
         return codes, largest
 
     def _constants(self) -> None:
@@ -122,7 +128,8 @@ class Quantizer:
             return
         constants: dict[str, NDArray[Any]] = {
             "int8.step": np.array(1 / 127, np.float32),
-            "int8.zero": np.array(128, np.uint8),
+            "int8.zero.signed": np.array(128, np.uint8),
+            "int8.zero.squares": np.array(0, np.uint8),
             "int8.tiny": np.array(1e-12, np.float32),
             "int8.last_axis": np.array([-1], np.int64),
         }
