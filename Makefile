@@ -81,7 +81,7 @@ runs/english-mhsa.trained: MIXER := mhsa
 runs/english-mlp-mixer.trained: MIXER := mlp_mixer
 
 runs/%.exported: runs/%.settled $(CARD)
-	$(BIN)/maskwright-export runs/$*-settle models/$* --force --weights fp16 $(addprefix --notes ,$(CARD))
+	$(BIN)/maskwright-export runs/$*-settle models/$* --force --weights fp16 --blend runs/$* 0.42 $(addprefix --notes ,$(CARD))
 	$(BIN)/maskwright-export --add int8 models/$*
 	$(BIN)/maskwright-export --add fp16 models/$*
 	@touch $@

@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for part-*.parquet")
     parser.add_argument(
-        "--model", default="shakespeare-mhsa", help="artefact directory, or a bundled name"
+        "--model", default="english-mhsa", help="artefact directory, or a bundled name"
     )
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--pooling", default="mean", help="how tokens become one vector")

@@ -22,7 +22,7 @@ class Settings:
     """What one process of the service is told at its start."""
 
     model: str = _setting(
-        "shakespeare-mhsa",
+        "english-mhsa",
         "artefact directory or name of a bundled one; NAME=DIR calls it NAME; repeat the flag, or "
         "separate by commas, for several, of which the first is the default",
     )

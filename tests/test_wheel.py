@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.settings import Settings
 from tests.service.conftest import server_process
 
 ROOT = Path(__file__).parents[1]
@@ -45,9 +46,10 @@ def elsewhere(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 @pytest.mark.slow
 def test_the_wheel_serves(elsewhere: Path) -> None:
-    with server_process(cwd=elsewhere) as server:
-        answer = httpx.post(f"{server.url}/fill-mask", json={"inputs": "To be, or n[MASK]t"})
-        assert answer.status_code == 200
+    with server_process("--model", Settings().model, cwd=elsewhere) as server:
+        asked = {"inputs": "The capital of France is [MASK]."}
+        answer = httpx.post(f"{server.url}/fill-mask", json=asked)
+        assert answer.json()[0]["token_str"] == "paris"
         assert server.stop() == 0
     assert list(elsewhere.iterdir()) == []
 

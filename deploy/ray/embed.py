@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Embed lines of text on a Ray cluster.")
     parser.add_argument("files", nargs="+", help="text files, which every machine can read")
     parser.add_argument("--out", required=True, help="new folder of Parquet files")
-    parser.add_argument("--model", default="shakespeare-mhsa", help="bundled, or an artefact")
+    parser.add_argument("--model", default="english-mhsa", help="bundled, or an artefact")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--actors", type=int, default=1, help="on CUDA one for each GPU")
     parser.add_argument("--threads", type=int, default=1, help="cores of each actor")

@@ -43,7 +43,7 @@ from service.windows import keep_around
 from service.wire import TensorRoute
 
 Name = Annotated[str, Path(examples=["embed", "fill-mask"])]
-Version = Annotated[str, Path(description="An artefact's name.", examples=["shakespeare-mhsa"])]
+Version = Annotated[str, Path(description="An artefact's name.", examples=["english-mhsa"])]
 
 router = APIRouter(route_class=TensorRoute, tags=["open inference protocol"])
 

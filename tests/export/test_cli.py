@@ -52,14 +52,25 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 
 @pytest.mark.slow
+def test_what_lies_between_two_runs_is_exported_without_their_score(
+    trained: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "between"
+    assert main([str(trained), str(out), "--blend", str(trained), "0.25"]) == 0
+    training = load_artefact(out).manifest["training"]
+    assert training["blend"] == {"run": trained.name, "share": 0.25}
+    assert "held_out" not in training
+    assert f"| taken | 25% of the way back to {trained.name} |" in (out / "README.md").read_text()
+
+
+@pytest.mark.slow
 def test_a_trained_run_replaces_the_artefact_at_out_with_force_and_says_so(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "models" / "tiny-bpe"
     out.mkdir(parents=True)
     write_manifest(out, {"name": "old"})
-    blend = ["--blend", str(trained), "0.25"]
-    assert main([str(trained), str(out), "--force", "--prompt", "query=query: ", *blend]) == 0
+    assert main([str(trained), str(out), "--force", "--prompt", "query=query: "]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     assert printed.out.splitlines()[-1] == (
@@ -71,9 +82,6 @@ def test_a_trained_run_replaces_the_artefact_at_out_with_force_and_says_so(
     summary = json.loads((trained / "report.json").read_text(encoding="utf-8"))
     assert artefact.manifest["prompts"] == {"query": "query: "}
     assert artefact.manifest["training"]["step"] == 2
-    assert artefact.manifest["training"]["blend"] == {"run": trained.name, "share": 0.25}
-    assert "held_out" not in artefact.manifest["training"]  # those weights were not scored
-    assert f"| taken | 25% of the way back to {trained.name} |" in (out / "README.md").read_text()
     assert artefact.manifest["training"]["corpus"] == summary["corpus"]
     assert artefact.manifest["text_licence"] == "public domain"
     facts, tokenizer = artefact.manifest["tokenizer"], Tokenizer.from_json(artefact.tokenizer_json)

@@ -227,7 +227,18 @@ def test_memory_stays_over_rounds_of_every_length(bundled_server: Server) -> Non
     assert resident[2] <= 1.05 * resident[0]
 
 
-@pytest.mark.parametrize("text", ["5.2", "0", " ", "-", "nan", "\t"])
+@pytest.mark.parametrize("text", [" ", "\t"])
+async def test_blanks_are_a_text_where_they_are_tokens(
+    service: httpx.AsyncClient, text: str
+) -> None:
+    tokenized = await service.post("/tokenize", json={"inputs": text})
+    embedded = await service.post("/embed", json={"inputs": text})
+    assert embedded.status_code == tokenized.status_code
+    if embedded.status_code != 200:
+        assert embedded.json()["code"] == "empty_text"
+
+
+@pytest.mark.parametrize("text", ["5.2", "0", "-", "nan"])
 async def test_a_text_that_looks_like_something_else_is_a_text(
     service: httpx.AsyncClient, text: str
 ) -> None:

@@ -106,8 +106,11 @@ def test_cuda_is_refused_where_onnxruntime_was_built_without_it() -> None:
     assert [provider.name for provider in candidates("auto")] == ["cpu"]
 
 
-@pytest.mark.parametrize("name", bundled_names())
-def test_every_bundled_artefact_loads_by_name_and_answers(name: str) -> None:
+OF_CHARACTERS = [name for name in bundled_names() if name.startswith("shakespeare-")]
+
+
+@pytest.mark.parametrize("name", OF_CHARACTERS)
+def test_a_bundled_model_of_characters_loads_by_name_and_answers(name: str) -> None:
     model = load_model(name, device="cpu")
     assert model.name == name
     ids = model.tokenizer.encode("To be, or not to b[MASK], that is the question").ids
@@ -116,8 +119,8 @@ def test_every_bundled_artefact_loads_by_name_and_answers(name: str) -> None:
     assert model.tokenizer.token_str(int(answer["top_ids"][0, 0])) == "e"
 
 
-@pytest.mark.parametrize("name", bundled_names())
-def test_a_bundled_model_reached_the_loss_it_was_bundled_for(name: str) -> None:
+@pytest.mark.parametrize("name", OF_CHARACTERS)
+def test_a_bundled_model_of_characters_reached_the_loss_it_was_bundled_for(name: str) -> None:
     training = load_model(name, device="cpu").artefact.manifest["training"]
     held_out = training["held_out"]
     assert (held_out["length"], held_out["draws"]) == (64, 4)

@@ -13,7 +13,7 @@ NAMES = [field.name for field in dataclasses.fields(Settings)]
 def test_nothing_given_serves_a_bundled_model_on_the_loopback_address() -> None:
     settings = read_settings([], {})
     assert settings == Settings()
-    assert (settings.model, settings.host, settings.port) == ("shakespeare-mhsa", "127.0.0.1", 8000)
+    assert (settings.model, settings.host, settings.port) == ("english-mhsa", "127.0.0.1", 8000)
 
 
 @pytest.mark.parametrize("name", NAMES)
