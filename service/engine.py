@@ -55,7 +55,7 @@ class Engine:
         self._opened: dict[str, Sessions] = {}
         for graph in ("encode", "attention"):
             self.variant(graph)
-        self._sessions("encode")
+        self.sessions("encode")
 
     @property
     def opened(self) -> list[str]:
@@ -73,13 +73,10 @@ class Engine:
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs of a graph."""
-        return self._sessions(graph).run(inputs, outputs)
+        return self.sessions(graph).run(inputs, outputs)
 
-    def each(self, graph: str) -> Sequence[Runs]:
-        """The sessions of a graph, of which `run` takes one."""
-        return self._sessions(graph).each
-
-    def _sessions(self, graph: str) -> Sessions:
+    def sessions(self, graph: str) -> Sessions:
+        """Those of a graph."""
         opened = self._opened.get(graph)
         if opened is None:
             with self._lock:

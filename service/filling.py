@@ -1,10 +1,9 @@
 """What may stand at a mask: the likeliest tokens, chosen targets, or several masks jointly."""
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +13,11 @@ from model.tokenizer import Tokenizer
 from service.errors import InvalidField
 from service.inference import Answer, Inference, by_window
 from service.models import Work
+from service.off_loop import off_the_loop
 from service.windows import Window
 
 WHOLE, TOP = frozenset({"mask_logprobs"}), frozenset({"top_logprobs", "top_ids"})
 
-T = TypeVar("T")
 Ids = tuple[int, ...]
 Ranked = list[tuple[Ids, float]]  # candidates with their log-probabilities, likeliest first
 
@@ -73,8 +72,9 @@ async def likeliest(
     outputs = WHOLE if top_k > N_TOP else TOP
     jobs = request.jobs(windows, lambda w: Work(w.ids, outputs, request.mask_columns(w)))
     answers = await request.answers(jobs)
-    return await _off_the_loop(
-        lambda: {answer.window: _ranked(answer, top_k) for answer in answers}, outputs
+    return await off_the_loop(
+        lambda: {answer.window: _ranked(answer, top_k) for answer in answers},
+        large=outputs is WHOLE,  # it sorts the vocabulary
     )
 
 
@@ -161,7 +161,7 @@ async def jointly(
         for window in set(going) - answers.keys():
             del beams[window]  # it failed and was set aside
         grow = partial(_grown, beams, answers, top_k=top_k)
-        beams.update(await _off_the_loop(grow, outputs))
+        beams.update(await off_the_loop(grow, large=outputs is WHOLE))
     return beams
 
 
@@ -178,11 +178,6 @@ def _grown(
         ]
         grown[window] = sorted(longer, key=lambda fill: -fill[1])[:top_k]
     return grown
-
-
-async def _off_the_loop(work: Callable[[], T], outputs: frozenset[str]) -> T:
-    """What `work` gives: to sort whole vocabularies takes longer than the event loop may stop."""
-    return await asyncio.to_thread(work) if outputs is WHOLE else work()
 
 
 def _steps(ids: Sequence[int], column: int, target: Ids, mask_id: int) -> Iterator[Work]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from service.errors import NoMask, ServiceError, TooManyTexts, TooMuchWork
 from service.metrics import Metrics
 from service.models import Model, Work
+from service.off_loop import off_the_loop
 from service.record import current
 from service.registry import Registry
 from service.scheduler import Outcome, Scheduler
@@ -121,8 +122,8 @@ class Inference:
             return self._each(((index, text) for index, text in numbered), window)
 
         begun = time.perf_counter()
-        short = sum(map(len, texts)) <= CHARACTERS_ON_THE_LOOP
-        windows = work() if short else await asyncio.to_thread(work)
+        large = sum(map(len, texts)) > CHARACTERS_ON_THE_LOOP
+        windows = await off_the_loop(work, large=large)
         seconds = time.perf_counter() - begun
         self._metrics.tokenize_seconds.observe(seconds)
         self._tokenize_seconds += seconds

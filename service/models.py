@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from export.artefact import Artefact, InvalidArtefact, load_artefact
 from export.widening import widened
 from model.tokenizer import Tokenizer
 from service.cuda import OutOfMemory
-from service.engine import Array, Engine
+from service.engine import Array, Engine, Runs
 from service.errors import NoMemory, NonFinite
 from service.metrics import ModelFacts
 from service.mixing import Mixing
@@ -156,7 +156,7 @@ class Model:
             InvalidArtefact: An answer is further off than its variant allows.
         """
         for graph in self.engine.opened:
-            self._verify(graph, self.engine.run)
+            self._verify(graph, self.engine.sessions(graph))
 
     def verify_each(self) -> None:
         """The same through every session of `encode`, before any is asked by others.
@@ -164,25 +164,25 @@ class Model:
         Raises:
             InvalidArtefact: An answer is further off than its variant allows.
         """
-        for session in self.engine.each("encode"):
-            self._verify("encode", lambda _, *wanted, session=session: session.run(*wanted))
+        for session in self.engine.sessions("encode").each:
+            self._verify("encode", session)
 
     def _prove_attention(self) -> None:
         """Check the graph that is opened by its first request, before it answers."""
         if not self._proven:
             with self._lock:
                 if not self._proven:
-                    self._verify("attention", self.engine.run)
+                    self._verify("attention", self.engine.sessions("attention"))
                     self._proven = True
 
-    def _verify(self, graph: str, run: Callable[..., list[Array]]) -> None:
+    def _verify(self, graph: str, session: Runs) -> None:
         golden = self.artefact.manifest["golden"]
         inputs = {name: unpacked(array) for name, array in golden["inputs"].items()}
         variant, expected = self.engine.variant(graph), golden[graph]
         if graph == "attention":
             inputs.pop("mask_positions")
         names = list(expected)
-        for name, found in zip(names, run(graph, inputs, names), strict=True):
+        for name, found in zip(names, session.run(inputs, names), strict=True):
             reference = unpacked(expected[name])
             scale = max(1.0, float(np.abs(reference).max()))
             worst = float(np.abs(found - reference).max()) / scale
@@ -203,7 +203,7 @@ class Model:
             if buckets:  # a GPU's memory reaches its size here, before a client waits for it
                 self.run("encode", [work] * max(1, int(provider.max_batch_cost) // length))
                 continue
-            for session in self.engine.each("encode"):
+            for session in self.engine.sessions("encode").each:
                 session.run(self.padded([work]), sorted(wanted))
 
     def padded(self, payloads: Sequence[Work]) -> dict[str, Array]:

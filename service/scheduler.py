@@ -37,7 +37,7 @@ class Item:
         graph: What runs.
         payload: What the runner needs.
         n_tokens: Its length.
-        row_tokens: How long a batch's rows are if it is the longest there; 0 for its length.
+        row_tokens: How long a batch's rows are if it is the longest there.
         quadratic_cost: Cost per padded token squared, for outputs of that size.
         fixed_cost: Cost whatever the length, in padded tokens.
     """
@@ -46,14 +46,14 @@ class Item:
     graph: str
     payload: Any
     n_tokens: int
-    row_tokens: int = 0
+    row_tokens: int
     quadratic_cost: float = 0.0
     fixed_cost: float = 0.0
 
     @property
     def padded(self) -> int:
         """The length of its group: steps that are wide enough for others to be in it."""
-        return -(-(self.row_tokens or self.n_tokens) // LENGTH_STEP) * LENGTH_STEP
+        return -(-self.row_tokens // LENGTH_STEP) * LENGTH_STEP
 
     def cost_at(self, length: int) -> float:
         """Its cost in a batch of rows of `length` tokens."""
@@ -291,7 +291,7 @@ class Scheduler:
     def _observe(self, batch: _Batch, run_seconds: float) -> None:
         items = [member.item for member in batch.members]
         real = sum(item.n_tokens for item in items)
-        padded = len(items) * max(item.row_tokens or item.n_tokens for item in items)
+        padded = len(items) * max(item.row_tokens for item in items)
         self._metrics.run_seconds.labels(batch.graph, batch.runner.name).observe(run_seconds)
         self._metrics.batch_items.observe(len(items))
         self._metrics.batch_cost.observe(batch.cost)

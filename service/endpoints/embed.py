@@ -1,6 +1,5 @@
 """POST /embed and /similarity: one vector a text; how like one text is to others."""
 
-import asyncio
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -21,6 +20,7 @@ from service.endpoints.schemas import (
 )
 from service.errors import COMMON, AnswerTooLarge, NotOffered, documented
 from service.inference import Inference
+from service.off_loop import off_the_loop
 from service.wire import (
     OR_SAFETENSORS,
     JsonRoute,
@@ -111,7 +111,7 @@ async def post_embed(body: EmbedBody, service: Service, accept: Accept = "") -> 
         return json_answer(_answer(vectors, body, request), request.done)
 
     large = len(vectors) * request.model.d_model > 16384  # a millisecond of JSON
-    return await asyncio.to_thread(answer) if large else answer()
+    return await off_the_loop(answer, large=large)
 
 
 def _answer(vectors: Vectors, body: EmbedBody, request: Inference) -> Any:

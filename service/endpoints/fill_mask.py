@@ -1,6 +1,5 @@
 """POST /fill-mask: the likeliest tokens in place of each [MASK]."""
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -30,6 +29,7 @@ from service.errors import (
 )
 from service.filling import Ids, Ranked, Targets, jointly, likeliest, of_targets, read_targets
 from service.inference import Inference
+from service.off_loop import off_the_loop
 from service.windows import Window, keep_around
 from service.wire import BYTES_ON_THE_LOOP, JsonRoute, json_answer
 
@@ -166,8 +166,7 @@ async def fill_mask(body: FillMaskBody, service: Service) -> Response:
         flat = [_flat(w, masks[w], joint.get(w), request) for w in masks]
         return json_answer(flat[0] if isinstance(body.inputs, str) else flat, request.done)
 
-    # A large answer takes longer to write than the event loop may stop.
-    return answer() if n_bytes < BYTES_ON_THE_LOOP else await asyncio.to_thread(answer)
+    return await off_the_loop(answer, large=n_bytes >= BYTES_ON_THE_LOOP)
 
 
 def _targets(parameters: Parameters, tokenizer: Tokenizer, *, partial: bool) -> Targets | None:

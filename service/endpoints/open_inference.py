@@ -38,6 +38,7 @@ from service.filling import likeliest
 from service.inference import Inference
 from service.inference import Service as Backend
 from service.lifecycle import Lifecycle
+from service.off_loop import off_the_loop
 from service.tensors import HEADER_LENGTH, Tensor, output_tensor, texts_of
 from service.windows import keep_around
 from service.wire import TensorRoute
@@ -154,7 +155,7 @@ async def _fill_mask(texts: list[str], parameters: Any, request: Inference) -> O
             "text_index": np.array([index for index, _ in masks], np.int64),
         }
 
-    return outputs() if n_masks * top_k < TOKENS_ON_THE_LOOP else await asyncio.to_thread(outputs)
+    return await off_the_loop(outputs, large=n_masks * top_k >= TOKENS_ON_THE_LOOP)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """POST /v1/embeddings and GET /v1/models, as OpenAI's clients call them."""
 
-import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
@@ -10,6 +9,7 @@ from service.embedding import Wanted, embed
 from service.endpoints.schemas import Service, TextsOrIds
 from service.error_forms import OPENAI
 from service.errors import ANY, COMMON, AnswerTooLarge, NotOffered, UnknownModel
+from service.off_loop import off_the_loop
 from service.wire import JsonRoute, base64_of, json_answer
 
 router = APIRouter(route_class=JsonRoute, tags=["openai"])
@@ -79,7 +79,7 @@ async def embeddings(body: EmbeddingsBody, service: Service) -> Response:
         return json_answer(content, request.done)
 
     large = len(vectors) * request.model.d_model > 16384  # a millisecond of JSON
-    return await asyncio.to_thread(answer) if large else answer()
+    return await off_the_loop(answer, large=large)
 
 
 class ModelEntry(BaseModel):

@@ -1,6 +1,5 @@
 """POST /score: how surprising each token of a text is to the model, given all the others."""
 
-import asyncio
 import math
 from typing import Any
 
@@ -21,6 +20,7 @@ from service.endpoints.schemas import (
 from service.errors import COMMON, AnswerTooLarge, MaskNotAllowed, TooMuchWork, documented
 from service.inference import Answer, Inference, by_window
 from service.models import Work
+from service.off_loop import off_the_loop
 from service.windows import Window
 from service.wire import BYTES_ON_THE_LOOP, JsonRoute, json_answer
 
@@ -77,7 +77,7 @@ async def score(body: ScoreBody, service: Service) -> Response:
         texts = request.beside_failures(results)
         return json_answer(texts[0] if isinstance(body.inputs, str) else texts, request.done)
 
-    return answer() if n_bytes < BYTES_ON_THE_LOOP else await asyncio.to_thread(answer)
+    return await off_the_loop(answer, large=n_bytes >= BYTES_ON_THE_LOOP)
 
 
 def _works(window: Window, request: Inference) -> list[Work]:

@@ -1,12 +1,14 @@
 """Ready means: loaded, warm, not ending, and the golden answers are right when computed anew."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
 from service.app import create_app
+from service.engine import Sessions
 from service.errors import Draining, NotReady
 from service.lifecycle import Lifecycle
 from service.metrics import Metrics
@@ -86,13 +88,23 @@ class Wrong(Model):
     off = False
 
     def verify(self) -> None:
-        run = self.engine.run
+        sessions = self.engine.sessions
         if self.off:
-            self.engine.run = lambda *args: [a + np.float32(1e-3) for a in run(*args)]
+            self.engine.sessions = lambda graph: Off(sessions(graph))
         try:
             super().verify()
         finally:
-            self.engine.run = run
+            self.engine.sessions = sessions
+
+
+class Off:
+    """Sessions whose answers are off."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def run(self, inputs: Any, outputs: Any) -> list[Any]:
+        return [array + np.float32(1e-3) for array in self._sessions.run(inputs, outputs)]
 
 
 async def test_a_model_that_answers_wrongly_is_not_ready_and_says_which_output_is_off(

@@ -35,7 +35,8 @@ class Recorder:
 
     def item(self, n_tokens: int, **fields: Any) -> Item:
         """An item that it computes."""
-        given = {"runner": self, "graph": "encode", "payload": n_tokens} | fields
+        given = {"runner": self, "graph": "encode", "payload": n_tokens, "row_tokens": n_tokens}
+        given |= fields
         return Item(**given, n_tokens=n_tokens)
 
     async def started(self) -> None:

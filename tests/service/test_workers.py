@@ -40,7 +40,9 @@ class Faulty:
         return payloads
 
     def item(self, payload: Any, n_tokens: int = 8) -> Item:
-        return Item(runner=self, graph="encode", payload=payload, n_tokens=n_tokens)
+        return Item(
+            runner=self, graph="encode", payload=payload, n_tokens=n_tokens, row_tokens=n_tokens
+        )
 
 
 def scheduler_of(failures: list[str], **options: Any) -> Scheduler:
