@@ -1,6 +1,6 @@
 """The model card of a run, and the rows of it that an artefact's card repeats."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 MIXER_NAMES = {"mhsa": "multi-head self-attention", "mlp_mixer": "MLP-Mixer over positions"}
@@ -43,6 +43,14 @@ def run_card(
     return "\n".join(lines)
 
 
+def runs_before(training: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What a training says of the runs that it went on from, the last first."""
+    run = training.get("embed", {}).get("first_stage")
+    while run:
+        yield run
+        run = run.get("first_stage")
+
+
 def training_rows(training: Mapping[str, Any]) -> list[str]:
     """What a table says of the training: parameters, text, budget and score."""
     if not training:
@@ -58,16 +66,17 @@ def training_rows(training: Mapping[str, Any]) -> list[str]:
     if embed := training.get("embed"):
         lessons = [embed[kind]["name"] for kind in ("teacher", "pairs") if kind in embed]
         before = embed["first_stage"]
+        steps = sum(run.get("step", 0) for run in runs_before(training))
         rows.append(
             f"| stage | the second, for vectors of sentences, from {' and '.join(lessons)}; "
-            f"{before.get('step', 0):,} steps went before |"
+            f"{steps:,} steps went before |"
         )
     for row, blend in (("began", before.get("blend")), ("taken", training.get("blend"))):
         if blend:
             rows.append(f"| {row} | {blend['share']:.0%} of the way back to {blend['run']} |")
     if cost := training.get("cost"):
-        earlier = before.get("cost", {}).get("cpu_seconds")
-        after = f", after {earlier:,.0f} of the first stage" if earlier else ""
+        earlier = sum(run.get("cost", {}).get("cpu_seconds", 0) for run in runs_before(training))
+        after = f", after {earlier:,.0f} of the runs before" if earlier else ""
         rows.append(f"| cost | {cost['cpu_seconds']:,.0f} CPU-seconds{after} |")
     if score := training.get("held_out"):
         rows.append(

@@ -194,6 +194,8 @@ def _second_stage(options: argparse.Namespace, progress: Progress) -> Run:
         source["teacher"] = _plain(Path(teacher))
     told = ("step", "held_out", "cost", "blend")
     first_stage: dict[str, Any] = {name: summary[name] for name in told if name in summary}
+    if "embed" in summary:
+        first_stage["first_stage"] = summary["embed"]["first_stage"]
     run = Run(
         config=start.config,
         recipe=recipe,

@@ -80,7 +80,7 @@ class Bench:
     def check(self, found: Load, route: str, *, n_texts: int = 1, precision: str = "fp32") -> None:
         """Compare the answers that were kept with those of each text alone."""
         expected, samples = Expected(self.path, route, precision), self.samples[route]
-        tolerance = max(TOLERANCE, self.tolerances[precision] if precision != "fp32" else 0.0)
+        tolerance = max(TOLERANCE, self.tolerances[precision])
         if not found.kept:
             self.wrong.append(f"{route}: no answer was looked at")
         for place, body in found.kept:
@@ -121,21 +121,14 @@ class Bench:
                 precision = "int8" if side == "int8" else "fp32"
                 for load in of_sides[side]:
                     self.check(load, route, n_texts=n_texts, precision=precision)
-        found_rows = {
-            row: {side: _medians(loads) for side, loads in of_sides.items()}
-            for row, of_sides in rows.items()
-        }
-        return {"rows": found_rows} | ({"loops": _medians_of(loops)} if carries else {})
+        return _figures(rows) | ({"loops": _medians_of(loops)} if carries else {})
 
     def loops(self, precision: str, route: str, into: dict[str, list[float]]) -> None:
         """Another measurement of ONNX Runtime alone."""
         ways = ("one", "sorted", "window")
-        for way, tokens_s in self.loop(route, ways, precision).items():
+        found = loop(self.path, route, ways, precision, self.seconds, self.data)
+        for way, tokens_s in found.items():
             into.setdefault(way, []).append(tokens_s)
-
-    def loop(self, route: str, ways: Sequence[str], precision: str) -> dict[str, float]:
-        """Tokens a second of ONNX Runtime alone on these texts, by way."""
-        return loop(self.path, route, ways, precision, self.seconds, self.data)
 
     def auto(self) -> Figures | None:
         """What a service does that is told no precision; None where that is fp32.
@@ -159,11 +152,7 @@ class Bench:
         for row, of_sides in rows.items():
             for load in of_sides["ours"]:
                 self.check(load, row.split()[0], precision=precision)
-        found = {
-            row: {side: _medians(loads) for side, loads in of_sides.items()}
-            for row, of_sides in rows.items()
-        }
-        return {"precision": precision, "rows": found, "loops": _medians_of(loops)}
+        return _figures(rows) | {"precision": precision, "loops": _medians_of(loops)}
 
     def alone(self) -> Figures:
         """What one server does beside throughput: fairness, memory, exactness."""
@@ -259,6 +248,15 @@ def mixers(seconds: float, rounds: int) -> Figures:
 def _medians_of(loops: Mapping[str, Mapping[str, Sequence[float]]]) -> Figures:
     return {
         route: {way: median(each) for way, each in ways.items()} for route, ways in loops.items()
+    }
+
+
+def _figures(rows: Mapping[str, Mapping[str, Sequence[Load]]]) -> Figures:
+    return {
+        "rows": {
+            row: {side: _medians(loads) for side, loads in of_sides.items()}
+            for row, of_sides in rows.items()
+        }
     }
 
 

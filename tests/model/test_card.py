@@ -44,15 +44,16 @@ def test_a_card_says_what_was_trained_on_what() -> None:
     assert "1.5000 nats, top-1 0.5000 (windows of 32, 15 % masked, 4 draws)" in card
 
 
-def test_a_card_says_whose_words_it_began_with_and_what_both_stages_cost() -> None:
+def test_a_card_says_whose_words_it_began_with_and_what_all_runs_before_cost() -> None:
+    first = {"step": 2400, "cost": {"cpu_seconds": 7000.2}}
     embed = {
         "teacher": {"name": "minilm"},
-        "first_stage": {"step": 2400, "cost": {"cpu_seconds": 8000.2}},
+        "first_stage": {"step": 500, "cost": {"cpu_seconds": 1000.0}, "first_stage": first},
     }
     card = run_card(summary(source={"words": "minilm"}, embed=embed), name="mine")
     assert "| words | the embedding began as that of minilm |" in card
-    assert "from minilm; 2,400 steps went before |" in card
-    assert "| cost | 61 CPU-seconds, after 8,000 of the first stage |" in card
+    assert "from minilm; 2,900 steps went before |" in card
+    assert "| cost | 61 CPU-seconds, after 8,000 of the runs before |" in card
 
 
 def test_a_card_shows_the_last_sample_only() -> None:

@@ -168,7 +168,9 @@ def test_the_stage_can_begin_part_of_the_way_back_to_another_run(
     )
     for name, tensor in found.items():
         torch.testing.assert_close(tensor, 0.25 * before[name] + 0.75 * after[name])
-    assert report(out)["embed"]["first_stage"]["blend"] == {"run": first_stage.name, "share": 0.25}
+    went_before = report(out)["embed"]["first_stage"]
+    assert went_before["blend"] == {"run": first_stage.name, "share": 0.25}
+    assert (went_before["step"], went_before["first_stage"]["step"]) == (4, 2)
 
 
 def test_runs_of_another_shape_or_vocabulary_do_not_blend(first_stage: Path) -> None:
